@@ -1,0 +1,5 @@
+//! L0: names, bounds, time, secrets and fault points. No domain, no input or output.
+//!
+//! Every layer may import this one; it imports nothing of ours.
+
+pub mod ids;
