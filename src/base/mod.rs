@@ -2,4 +2,7 @@
 //!
 //! Every layer may import this one; it imports nothing of ours.
 
+pub mod clock;
 pub mod ids;
+pub mod limits;
+pub mod secret;
