@@ -60,3 +60,36 @@ const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
 const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);
 const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
+
+// The wire, client side and engine side.
+
+/// Longest startup packet taken from a client: PostgreSQL's own limit.
+pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
+/// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
+pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
+/// Longest statement text that is read to its end before it is forwarded; longer ones are judged
+/// by their beginning and are at least unprovable.
+pub const STATEMENT_INSPECT_BYTES_MAX: usize = 1 << 20;
+/// Longest beginning of a Bind, Execute, Describe or Close that is searched for its names.
+pub const NAMES_INSPECT_BYTES_MAX: usize = 16 << 10;
+/// Longest engine message (error, parameter status) that is read whole; longer ones pass unread.
+pub const ENGINE_MESSAGE_INSPECT_BYTES_MAX: usize = 64 << 10;
+/// One read from a socket. The buffer is the thread's, lent to a session while it has bytes.
+pub const SCRATCH_BYTES: usize = 64 << 10;
+/// ReadyForQuery answers a session may be owed before its client is no longer read.
+pub const OWED_MAX: usize = 16_384;
+/// Names of prepared statements remembered per session.
+pub const PREPARED_NAMES_MAX: usize = 65_536;
+/// Named portals remembered per session.
+pub const PORTALS_MAX: usize = 1_024;
+/// Accepted connections waiting for one worker.
+pub const ACCEPT_QUEUE_MAX: usize = 1_024;
+/// How long a CancelRequest may take to be delivered to the engine.
+pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
+/// How often an injected ROLLBACK is tried before the backend is left to be terminated.
+pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
+/// Statement texts whose class one worker remembers.
+pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
+
+const _: () = assert!(STARTUP_PACKET_BYTES_MAX < SCRATCH_BYTES);
+const _: () = assert!(NAMES_INSPECT_BYTES_MAX <= STATEMENT_INSPECT_BYTES_MAX);

@@ -25,3 +25,4 @@ pub use record::{
 };
 pub use state::{FenceState, OperationClass, Role, admits};
 pub use transition::{ControlRefusal, ControlView, Decision, Facts};
+pub mod verdict;
