@@ -66,7 +66,8 @@ impl FenceMetrics {
         };
         let all = "Fence commands answered, by outcome; replays and refusals included";
         registry.register("transitions", all, made.transitions.clone());
-        let drains = "Time from the start of a drain's wait to its proof; unproven ones don't count";
+        let drains =
+            "Time from the start of a drain's wait to its proof; unproven ones don't count";
         registry.register("drain_duration_seconds", drains, made.drains.clone());
         registry.register("forced", "Work ended by force in a drain", made.forced.clone());
         registry.register("replays", "Commands sent again under their id", made.replays.clone());
@@ -394,8 +395,19 @@ mod tests {
         assert_eq!(sizes.len(), 1, "the scrape grows with what callers pass: {sizes:?}");
         assert!(!metrics.encode().contains("old/app"));
         let allowed = [
-            "command", "outcome", "kind", "result", "code", "surface", "role", "state", "route",
-            "status", "direction", "class", "le",
+            "command",
+            "outcome",
+            "kind",
+            "result",
+            "code",
+            "surface",
+            "role",
+            "state",
+            "route",
+            "status",
+            "direction",
+            "class",
+            "le",
         ];
         for line in metrics.encode().lines().filter(|line| !line.starts_with('#')) {
             let Some((_, rest)) = line.split_once('{') else { continue };

@@ -72,8 +72,7 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, TraceError> {
 pub fn init(settings: &Settings) -> Result<(), TraceError> {
     let overriding = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = parse_filter(overriding.as_deref().unwrap_or(&settings.filter))?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let installed = match settings.format {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),
@@ -131,7 +130,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_quiet_filter_does_not_silence_the_audit() {
-        assert!(parse_filter("error").unwrap().to_string().contains("fencewire::fence::audit=info"));
+        assert!(
+            parse_filter("error").unwrap().to_string().contains("fencewire::fence::audit=info")
+        );
         let own = parse_filter("info,fencewire::fence::audit=off").unwrap().to_string();
         assert!(!own.contains("audit=info"), "{own}");
     }
