@@ -3,3 +3,4 @@
 //! Every layer may import this one; it imports nothing of ours.
 
 pub mod ids;
+pub mod secret;
