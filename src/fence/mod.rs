@@ -14,6 +14,8 @@ pub mod command;
 pub mod proof;
 pub mod receipt;
 pub mod record;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod state;
 pub mod transition;
 
@@ -24,4 +26,6 @@ pub use record::{
     Boundary, BoundaryKind, DrainPolicy, Evidence, FenceRecord, Identity, InFlight, OnDeadline,
 };
 pub use state::{FenceState, OperationClass, Role, admits};
-pub use transition::{ControlRefusal, ControlView, Decision, Facts};
+pub use transition::{
+    ControlRefusal, ControlView, Decision, DrainEnd, Facts, complete_drain, decide,
+};
