@@ -10,6 +10,19 @@
 //! Callers: `control` (commands, recovery) and `gate` (for the type `Persisted` alone). No backend
 //! decides whether a transition is legal, and none repairs a row it can't read.
 
+mod commit;
+#[cfg(test)]
+mod contract;
+#[cfg(debug_assertions)]
+pub mod faulty;
+pub mod marker;
+pub mod memory;
+pub mod reconcile;
+mod record;
+pub mod sqlite;
+#[cfg(test)]
+mod sqlite_tests;
+
 use std::future::Future;
 use std::pin::Pin;
 
@@ -44,6 +57,16 @@ pub enum StoreError {
         namespace: Namespace,
         /// `corrupt_record` or `unsupported_format_version`.
         detail: Detail,
+        /// What doesn't fit.
+        reason: String,
+    },
+    /// A change that must not be written. A fault of ours; nothing was written.
+    #[error(
+        "a change of the fence of {namespace} was refused as inconsistent: {reason}; report this, nothing was written"
+    )]
+    Inconsistent {
+        /// Whose.
+        namespace: Namespace,
         /// What doesn't fit.
         reason: String,
     },
@@ -116,6 +139,21 @@ impl Persisted {
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+}
+
+/// The row that decoding it amounts to.
+fn row_of(decoded: Result<FenceRecord, record::Undecodable>) -> Row {
+    match decoded {
+        Ok(record) => Row::Good(Persisted::of(record)),
+        Err(record::Undecodable { detail, reason }) => Row::Bad { detail, reason },
+    }
+}
+
+impl record::Undecodable {
+    fn of_receipt(self, namespace: &Namespace) -> StoreError {
+        let (detail, reason) = (self.detail, self.reason);
+        StoreError::Corrupt { what: "receipt", namespace: namespace.clone(), detail, reason }
     }
 }
 
