@@ -302,7 +302,7 @@ mod tests {
             markers.write(&record).await.unwrap();
             assert_eq!(markers.read(&ns).await, Marker::Found(Box::new(record)), "{state}");
         }
-        assert_eq!(markers.list().await.unwrap(), [ns.clone()]);
+        assert_eq!(markers.list().await.unwrap(), std::slice::from_ref(&ns));
         markers.remove(&ns).await.unwrap();
         markers.remove(&ns).await.unwrap();
         assert_eq!(markers.read(&ns).await, Marker::Missing);

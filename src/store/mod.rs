@@ -13,7 +13,7 @@
 mod commit;
 #[cfg(test)]
 mod contract;
-#[cfg(debug_assertions)]
+#[cfg(any(test, debug_assertions))]
 pub mod faulty;
 pub mod marker;
 pub mod memory;
@@ -49,7 +49,10 @@ pub enum StoreError {
         reason: String,
     },
     /// What is stored can't be believed.
-    #[error("stored {what} of {namespace} is not usable ({}): {reason}; it is left as it is", detail.name())]
+    #[error(
+        "stored {what} of {namespace} is not usable ({}): {reason}; it is left as it is",
+        detail.name()
+    )]
     Corrupt {
         /// `record` or `receipt`.
         what: &'static str,
@@ -62,7 +65,8 @@ pub enum StoreError {
     },
     /// A change that must not be written. A fault of ours; nothing was written.
     #[error(
-        "a change of the fence of {namespace} was refused as inconsistent: {reason}; report this, nothing was written"
+        "a change of the fence of {namespace} was refused as inconsistent: {reason}; report \
+         this, nothing was written"
     )]
     Inconsistent {
         /// Whose.
@@ -72,7 +76,8 @@ pub enum StoreError {
     },
     /// A row is stored under a name that can't be one. Stops the start.
     #[error(
-        "the fence store has a row for {name:?}, which is no namespace: {reason}; find out who wrote it before starting"
+        "the fence store has a row for {name:?}, which is no namespace: {reason}; find out who \
+         wrote it before starting"
     )]
     BadName {
         /// The name as stored.
@@ -82,7 +87,8 @@ pub enum StoreError {
     },
     /// The store was written by a build that this one can't follow.
     #[error(
-        "the fence store has schema version {found}, this build knows {known}; start the newer build"
+        "the fence store has schema version {found}, this build knows {known}; start the \
+         newer build"
     )]
     Schema {
         /// What is there.
@@ -97,7 +103,8 @@ pub enum StoreError {
 pub enum CommitError {
     /// Somebody else committed first; nothing of this one was written.
     #[error(
-        "the fence record is at revision {current}, not at the one this change was made from; decide again"
+        "the fence record is at revision {current}, not at the one this change was made \
+         from; decide again"
     )]
     Conflict {
         /// The revision that is stored now; 0 without a record.

@@ -102,8 +102,8 @@ fn with_row(persisted: Persisted, marker: Marker) -> Reconciled {
         Marker::Found(copy) if copy.revision < record.revision => Repair::RewriteMarker,
         Marker::Found(copy) => {
             let reason = format!(
-                "the store has revision {} (state {}), the marker revision {} (state {}): the store \
-                 was restored or replaced; adopt from the marker or restore the newer store",
+                "the store has revision {} (state {}), the marker revision {} (state {}): the \
+                 store was restored or replaced; adopt from the marker or restore the newer store",
                 record.revision, record.state, copy.revision, copy.state
             );
             let detail = Detail::MetastoreBehindMarker;

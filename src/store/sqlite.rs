@@ -345,8 +345,8 @@ fn write(
     let at = i64::try_from(receipt.applied_at_ms).unwrap_or(i64::MAX);
     tx.execute(
         "INSERT OR REPLACE INTO namespace_fence_receipts \
-         (namespace, operation_id, command_id, format_version, revision_after, applied_at, receipt) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+         (namespace, operation_id, command_id, format_version, revision_after, applied_at, \
+          receipt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             namespace,
             receipt.operation.to_string(),
