@@ -212,7 +212,7 @@ const DENIALS: [DenialRow; 13] = [
         detail: None,
         http_status: 423,
         sentence: "a fence rolled back the transaction that was open in this session",
-        hint: "Begin anew once the database admits it; a statement that commits by itself may stay.",
+        hint: "Begin anew once the database admits it; what commits by itself may stay.",
     },
     DenialRow {
         sqlstate: "ZF010",
@@ -220,7 +220,7 @@ const DENIALS: [DenialRow; 13] = [
         code: "FENCE_HOLD_EXPIRED",
         detail: None,
         http_status: 423,
-        sentence: "the statement waited for a fence to lift and its time or the room for it ran out",
+        sentence: "the statement waited for a fence to lift, and its time or the room ran out",
         hint: "Retry later; the statement was not sent to the engine.",
     },
     DenialRow {
@@ -511,8 +511,8 @@ mod tests {
 
     fn markdown() -> String {
         let mut out = String::from(
-            "# Codes\n\nGenerated from `src/fence/code.rs`; do not edit. Clients match codes, never \
-             texts.\n\n## What clients meet\n\n\
+            "# Codes\n\nGenerated from `src/fence/code.rs`; do not edit. Clients match codes, \
+             never texts.\n\n## What clients meet\n\n\
              | SQLSTATE | errno | stable code | detail | HTTP | what happened | what to do |\n\
              | --- | --- | --- | --- | --- | --- | --- |\n",
         );

@@ -69,8 +69,8 @@ pub struct BoundaryClaim {
 pub enum ProofError {
     /// The pieces are of different things.
     #[error(
-        "the drain of {namespace} is not proven: {piece} speaks of {found}, the gate of {expected}; \
-         replay the command"
+        "the drain of {namespace} is not proven: {piece} speaks of {found}, the gate of \
+         {expected}; replay the command"
     )]
     Mismatch {
         /// Whose drain.
@@ -241,6 +241,7 @@ mod tests {
     use crate::fence::sample;
     use crate::fence::state::FenceState;
 
+    type Spoil<'a> = &'a dyn Fn(&mut Pieces);
     type Pieces = (DrainedClaim, CensusClaim, BoundaryClaim);
 
     fn assemble(edit: impl FnOnce(&mut Pieces)) -> Result<DrainProof, ProofError> {
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn pieces_of_different_things_do_not() {
         let other = || Namespace::parse("old/other").unwrap();
-        let spoils: [(&str, &dyn Fn(&mut Pieces)); 8] = [
+        let spoils: [(&str, Spoil<'_>); 8] = [
             ("the census (namespace)", &|p| p.1.namespace = other()),
             ("the boundary (namespace)", &|p| p.2.namespace = other()),
             ("the census (namespace)", &|p| p.0.namespace = other()),

@@ -17,7 +17,8 @@ use super::state::{FenceState, Role};
 /// Which database on which engine a namespace really is, as the engine itself says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// PostgreSQL `system_identifier`; MySQL `server_uuid`; MariaDB server id and data directory id.
+    /// PostgreSQL `system_identifier`; MySQL `server_uuid`; MariaDB server id and data
+    /// directory id.
     pub engine_id: String,
     /// PostgreSQL timeline; `None` elsewhere, and in a request that doesn't pin one.
     pub timeline: Option<u32>,
@@ -513,10 +514,12 @@ mod tests {
     use super::*;
     use crate::fence::sample;
 
+    type Spoil<'a> = &'a dyn Fn(&mut FenceRecord);
+
     #[test]
     fn a_record_that_contradicts_itself_is_refused() {
         let states: Vec<_> = FenceState::ALL.into_iter().filter(|s| s.is_durable()).collect();
-        let spoils: [(&str, &dyn Fn(&mut FenceRecord)); 7] = [
+        let spoils: [(&str, Spoil<'_>); 7] = [
             ("role", &|r| {
                 r.role = if r.role == Role::Source { Role::Target } else { Role::Source };
             }),

@@ -151,7 +151,18 @@ pub(crate) fn view(state: FenceState) -> ControlView {
     match state {
         FenceState::Unfenced => ControlView::NoRecord { exists: true },
         FenceState::Absent => ControlView::NoRecord { exists: false },
-        durable => ControlView::Record(Box::new(record(durable))),
+        FenceState::SourceDraining
+        | FenceState::SourceWriteFenced
+        | FenceState::SourceReadDraining
+        | FenceState::SourceReadFenced
+        | FenceState::Released
+        | FenceState::TargetQuarantined
+        | FenceState::TargetImportDraining
+        | FenceState::TargetValidating
+        | FenceState::TargetWriteFenced
+        | FenceState::TargetWritable
+        | FenceState::TargetAborted
+        | FenceState::UnknownUnavailable => ControlView::Record(Box::new(record(state))),
     }
 }
 

@@ -387,8 +387,8 @@ impl Request<'_> {
 
     fn state_unavailable(&self, detail: Detail, reason: &str) -> ControlRefusal {
         let message = format!(
-            "the fence state of {} cannot be established ({}): {reason}; everything is closed until \
-             an operator resolves it",
+            "the fence state of {} cannot be established ({}): {reason}; everything is closed \
+             until an operator resolves it",
             self.command.namespace,
             detail.name()
         );

@@ -27,8 +27,8 @@ pub enum DrainEnd {
 pub enum CompletionError {
     /// The record has moved on, or the receipt is of another drain.
     #[error(
-        "the drain of {namespace} begun at revision {begun} is not the one that runs (state {state}, \
-         revision {revision}); nothing was completed, inspect it"
+        "the drain of {namespace} begun at revision {begun} is not the one that runs (state \
+         {state}, revision {revision}); nothing was completed, inspect it"
     )]
     Superseded {
         /// Whose.

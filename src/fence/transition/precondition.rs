@@ -164,8 +164,8 @@ impl Request<'_> {
         if validated {
             return Ok(());
         }
-        let what = "the latest validation recorded by this operation is not ok; validate the target \
-                    and record the result first";
+        let what = "the latest validation recorded by this operation is not ok; validate the \
+                    target and record the result first";
         Err(self.refuse(Detail::ValidationReceiptRequired, what))
     }
 }

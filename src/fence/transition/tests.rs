@@ -165,20 +165,16 @@ fn every_durable_state_has_a_row() {
 }
 
 fn commit_parts(decision: Decision) -> (Option<FenceRecord>, Receipt) {
-    match decision {
-        Decision::Commit { next, receipt, .. } => (next.map(|next| *next), receipt),
-        other => panic!("not a commit: {other:?}"),
-    }
+    let Decision::Commit { next, receipt, .. } = decision else {
+        panic!("not a commit: {decision:?}");
+    };
+    (next.map(|next| *next), receipt)
 }
 
 fn refusal(decision: Decision) -> (ControlCode, Option<Detail>) {
-    match decision {
-        Decision::Refuse(refusal) => {
-            assert!(!refusal.message.is_empty());
-            (refusal.code, refusal.detail)
-        }
-        other => panic!("not refused: {other:?}"),
-    }
+    let Decision::Refuse(refusal) = decision else { panic!("not refused: {decision:?}") };
+    assert!(!refusal.message.is_empty());
+    (refusal.code, refusal.detail)
 }
 
 #[test]
@@ -604,14 +600,13 @@ fn a_rolled_back_store_is_adopted_from_the_marker() {
         assert_eq!(refusal(decide_fresh(&now, &command)).0, ControlCode::RevisionMismatch);
         command.expected_state = marker.state;
         command.expected_revision = marker.revision;
-        match decide_fresh(&now, &command) {
-            Decision::Commit { replaces, next: Some(next), .. } => {
-                assert_eq!(replaces, Revision(row));
-                assert_eq!((next.revision.0, next.state), (6, marker.state));
-                assert_eq!(next.operation, operation(2));
-            }
-            other => panic!("{other:?}"),
-        }
+        let decision = decide_fresh(&now, &command);
+        let Decision::Commit { replaces, next: Some(next), .. } = decision else {
+            panic!("{decision:?}");
+        };
+        assert_eq!(replaces, Revision(row));
+        assert_eq!((next.revision.0, next.state), (6, marker.state));
+        assert_eq!(next.operation, operation(2));
     }
 }
 
