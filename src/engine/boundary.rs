@@ -57,6 +57,9 @@ impl Boundary {
     }
 
     /// The boundary: flushed up to here, the marker's commit included.
+    ///
+    /// It is an end position. A transaction is after the boundary when its commit record *ends*
+    /// above it; a record that starts exactly here is after it too.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn

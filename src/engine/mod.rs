@@ -101,10 +101,3 @@ impl Settings {
         self.host.starts_with('/')
     }
 }
-
-/// One engine of whatever kind. MySQL and MariaDB join as a second variant.
-#[derive(Debug, Clone)]
-pub enum Engine {
-    /// A PostgreSQL server.
-    Postgres(PgEngine),
-}

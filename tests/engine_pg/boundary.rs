@@ -6,10 +6,14 @@ use tokio_postgres::Client;
 
 use crate::cluster::{Pg, app};
 
-/// Messages and row changes that decoding shows above a position.
+/// Messages and row changes of transactions that decoding shows committed above a position. The
+/// line of a commit carries its record's end; a change's own position would not do, since its
+/// transaction may have begun below.
 async fn decoded(client: &Client, above: &str) -> Vec<String> {
-    let sql = "SELECT data FROM pg_logical_slot_peek_changes('look', NULL, NULL) \
-        WHERE lsn > $1::text::pg_lsn AND data ~ '^(table|message)' ORDER BY lsn";
+    let sql = "WITH seen AS MATERIALIZED (SELECT * FROM \
+        pg_logical_slot_peek_changes('look', NULL, NULL)) \
+        SELECT data FROM seen WHERE data ~ '^(table|message)' AND xid::text IN \
+        (SELECT xid::text FROM seen WHERE data ~ '^COMMIT' AND lsn > $1::text::pg_lsn)";
     let rows = client.query(sql, &[&above]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }

@@ -90,6 +90,12 @@ fn template() -> &'static Path {
     folder.path()
 }
 
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// One running server.
 pub(crate) struct Pg {
     folder: TempDir,
@@ -109,8 +115,7 @@ impl Pg {
         let folder = tempfile::tempdir().unwrap();
         give(folder.path());
         run(Command::new("cp").arg("-a").arg(template().join("data")).arg(folder.path()));
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = port.local_addr().unwrap().port();
+        let port = free_port();
         let extra = extra.iter().map(|s| (*s).to_owned()).collect();
         let mut pg = Self { folder, port, extra, child: None };
         pg.up().await;
@@ -139,7 +144,11 @@ impl Pg {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         command.stdout(Stdio::null()).stderr(log).stdin(Stdio::null());
         self.child = Some(command.spawn().unwrap());
-        eventually("the server answers", async || self.try_client("postgres").await.is_ok()).await;
+        let child = self.child.as_mut();
+        let gone = child.is_some_and(|child| child.try_wait().unwrap().is_some());
+        let answers = async || self.try_client("postgres").await.is_ok();
+        let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        assert!(!gone && within(answers).await, "the server doesn't answer: {}", log());
     }
 
     /// Stops the server: `INT` in good order, `QUIT` as a crash.
@@ -231,13 +240,18 @@ pub(crate) fn app() -> Namespace {
 }
 
 /// Waits for a condition; fails the test when it doesn't come true.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    assert!(within(condition).await, "never: {what}");
+}
+
+/// Asks again and again until the condition holds or patience ends.
+async fn within(mut condition: impl AsyncFnMut() -> bool) -> bool {
     let waiting = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(PATIENCE, waiting).await.is_ok()
 }
 
 pub(crate) async fn pid(client: &Client) -> i32 {

@@ -59,6 +59,9 @@ async fn a_function_that_lifts_its_own_read_only_waits_while_the_lock_is_held() 
     let holder = handle.backend().pid;
     assert!(client.query_one(sql, &[&holder]).await.unwrap().get::<_, bool>(0));
 
+    handle.coverage().await.unwrap();
+    assert!(client.query_one(sql, &[&holder]).await.unwrap().get::<_, bool>(0));
+
     handle.release().await.unwrap();
     client.batch_execute(sneak).await.unwrap();
 }

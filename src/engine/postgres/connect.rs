@@ -255,10 +255,11 @@ impl Control {
         match tokio::time::timeout(bound, session.client.query(sql, params)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
-                if error.is_closed() {
+                let error = translate(&self.engine, what, self.statement_timeout, &error);
+                if matches!(error, EngineError::Unreachable { .. }) {
                     self.slot.session = None;
                 }
-                Err(translate(&self.engine, what, self.statement_timeout, &error))
+                Err(error)
             }
             Err(_) => {
                 // The engine has not even kept its own timeout: this connection is of no use.
@@ -281,7 +282,7 @@ impl Control {
             (_, rest) => Err(EngineError::Unexpected {
                 engine: self.engine.clone(),
                 what,
-                words: format!("one row wanted, {} more or none came", rest),
+                words: format!("one row was wanted; {rest} more came, or none"),
             }),
         }
     }

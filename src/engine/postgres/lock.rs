@@ -82,6 +82,10 @@ const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) 
     AND (c.oid = 'pg_largeobject'::regclass \
     OR (n.nspname !~ '^pg_' AND n.nspname <> 'information_schema')) GROUP BY l.pid ORDER BY l.pid";
 
+/// Inside a transaction the portal of the last extended query stays open, and with it a snapshot
+/// that holds back the vacuum horizon. The next simple query closes it and leaves none of its own.
+const DROP_SNAPSHOT: &str = "SELECT";
+
 /// The engine lock, held. Dropping it ends the connection, and with it the lock, a moment later;
 /// [`LockHandle::release`] waits for the engine's word.
 pub struct LockHandle {
@@ -160,6 +164,7 @@ impl LockHandle {
     pub async fn coverage(&self) -> Result<LockCoverage, LockError> {
         let ask = self.session.client.query_one(COVERAGE, &[]);
         let row = self.answered(ask).await?;
+        self.answered(self.session.client.batch_execute(DROP_SNAPSHOT)).await?;
         let read = || -> Result<(i64, Option<Vec<String>>), tokio_postgres::Error> {
             Ok((row.try_get(0)?, row.try_get(1)?))
         };
@@ -365,12 +370,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Puts the session's usual timeout back, and reads when it was.
+    /// Reads when it was, and puts the session's usual timeout back.
     async fn settle(&self) -> Result<EngineTime, Failed> {
-        let usual = self.connections.settings().statement_timeout.as_millis().max(1);
-        self.execute(&format!("SET LOCAL statement_timeout = {usual}")).await?;
         const NOW: &str = concat!("SELECT ", micros!("clock_timestamp()"));
         let row = self.bounded(self.session.client.query_one(NOW, &[])).await?;
+        let usual = self.connections.settings().statement_timeout.as_millis().max(1);
+        // Last, because it is a simple query: see DROP_SNAPSHOT.
+        self.execute(&format!("SET LOCAL statement_timeout = {usual}")).await?;
         row.try_get(0).map(EngineTime).map_err(|e| self.sort(&e))
     }
 
