@@ -84,7 +84,7 @@ pub(super) struct CtlArgs {
     /// Admin address [env FENCEWIRE_ADMIN_URL]
     #[arg(long, global = true, value_name = "URL")]
     pub(super) admin_url: Option<String>,
-    /// File of the admin key [env FENCEWIRE_ADMIN_KEY: the key]
+    /// File of the admin key [or env FENCEWIRE_ADMIN_KEY]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
     /// Print one JSON object on stdout, nothing else there
@@ -130,11 +130,11 @@ pub(super) enum CtlCommand {
 
 #[derive(Args)]
 pub(super) struct InspectArgs {
-    /// engine/database
-    #[arg(value_parser = namespace)]
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
     pub(super) namespace: Namespace,
     /// Show all receipts, not only the owner's
-    #[arg(long, value_parser = ["all"])]
+    #[arg(long, value_name = "all", value_parser = ["all"], hide_possible_values = true)]
     pub(super) receipts: Option<String>,
     /// Show it again whenever it changes, until interrupted
     #[arg(long, conflicts_with = "json")]
@@ -143,8 +143,8 @@ pub(super) struct InspectArgs {
 
 #[derive(Args)]
 pub(super) struct CommandArgs {
-    /// engine/database
-    #[arg(value_parser = namespace)]
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
     pub(super) namespace: Namespace,
     /// The move that owns the fence
     #[arg(long, value_name = "UUID", value_parser = operation)]

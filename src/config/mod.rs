@@ -2,8 +2,8 @@
 //!
 //! Purpose: what operators write becomes plain checked values, or a report of everything that is
 //! wrong with it. `raw` is the file as written, `check` judges it, `checked` is the result,
-//! `reload` says what of a new one can be taken up live. Called by `app` and `cli`, by nobody else. It
-//! starts nothing, creates nothing, and knows no part's own settings.
+//! `reload` says what of a new one can be taken up live. Called by `app` and `cli`, by nobody
+//! else. It starts nothing, creates nothing, and knows no part's own settings.
 
 mod check;
 mod checked;
