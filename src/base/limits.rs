@@ -52,9 +52,6 @@ pub const STORED_RECORD_BYTES: usize = 1024 * 1024;
 /// Largest marker file that is read, in bytes.
 pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Longest time that a parked fault point waits, in milliseconds.
-pub const FAULT_PARK_MAX_MS: u64 = 120_000;
-
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
