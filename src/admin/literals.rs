@@ -106,8 +106,14 @@ mod tests {
     #[test]
     fn literals_go_and_names_stay() {
         for (statement, shown) in [
-            ("update t1 set a = 'o''brien', b=42 where c = $1", "update t1 set a = ?, b=? where c = $1"),
-            ("select \"Order 66\" from x.y2 where z > 1.5e3", "select \"Order 66\" from x.y2 where z > ?"),
+            (
+                "update t1 set a = 'o''brien', b=42 where c = $1",
+                "update t1 set a = ?, b=? where c = $1",
+            ),
+            (
+                "select \"Order 66\" from x.y2 where z > 1.5e3",
+                "select \"Order 66\" from x.y2 where z > ?",
+            ),
             ("select E'a\\'b', 'c'", "select E?, ?"),
             ("select 'a\\' , 'secret'", "select ?"),
             ("do $x$ begin 'secret' end $x$ , 7", "do ? , ?"),

@@ -178,8 +178,17 @@ fn lock(lock: &LockReport) -> Value {
 fn no_record_fields() -> Map<String, Value> {
     let mut view = Map::new();
     for name in [
-        "role", "operation_id", "frozen_boundary", "evidence", "drain_policy", "drain_started_at",
-        "validation", "created_at", "last_transition_at", "last_command_id", "written_by",
+        "role",
+        "operation_id",
+        "frozen_boundary",
+        "evidence",
+        "drain_policy",
+        "drain_started_at",
+        "validation",
+        "created_at",
+        "last_transition_at",
+        "last_command_id",
+        "written_by",
     ] {
         view.insert(name.to_owned(), Value::Null);
     }

@@ -130,10 +130,7 @@ impl Control {
     }
 
     pub(super) fn written_by(&self) -> WrittenBy {
-        WrittenBy {
-            build: self.settings.build.clone(),
-            instance: self.settings.instance.clone(),
-        }
+        WrittenBy { build: self.settings.build.clone(), instance: self.settings.instance.clone() }
     }
 
     pub(super) fn line(&self, namespace: &Namespace) -> Arc<Line> {
@@ -262,7 +259,9 @@ impl Control {
             | CommandKind::PublishTargetReadableWriteFenced
             | CommandKind::EnableTargetWrites
             | CommandKind::AbortQuarantinedTarget
-            | CommandKind::AdoptFence => refuse("this command is not available yet in this version"),
+            | CommandKind::AdoptFence => {
+                refuse("this command is not available yet in this version")
+            }
         }
     }
 

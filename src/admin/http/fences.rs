@@ -163,7 +163,10 @@ pub(super) async fn inspect(
     if !api.control.capabilities().enabled && !api.control.has_fence_state(&namespace) {
         return off();
     }
-    let pairs = query.map(|Query(pairs)| pairs).unwrap_or_default();
+    let pairs = match query {
+        Ok(Query(pairs)) => pairs,
+        Err(error) => return precondition(Detail::InvalidArgument, &error.to_string()),
+    };
     let mut all = false;
     for (name, value) in &pairs {
         if name != "receipts" || value != "all" {

@@ -66,11 +66,9 @@ impl Fields {
     fn text(&self, field: &str, value: &Value) -> Result<String, BadBody> {
         match value {
             Value::String(text) => Ok(text.clone()),
-            other => bad(format!(
-                "field {} is {}; it must be a string",
-                self.name(field),
-                kind(other)
-            )),
+            other => {
+                bad(format!("field {} is {}; it must be a string", self.name(field), kind(other)))
+            }
         }
     }
 
@@ -87,11 +85,9 @@ impl Fields {
     fn object(&self, field: &str, value: Value) -> Result<Self, BadBody> {
         match value {
             Value::Object(left) => Ok(Self { within: format!("{}.", self.name(field)), left }),
-            other => bad(format!(
-                "field {} is {}; it must be an object",
-                self.name(field),
-                kind(&other)
-            )),
+            other => {
+                bad(format!("field {} is {}; it must be an object", self.name(field), kind(&other)))
+            }
         }
     }
 
@@ -177,8 +173,9 @@ impl Fields {
             None => None,
             Some(value) => {
                 let text = inner.text("in_flight", &value)?;
-                let wrong =
-                    || bad(format!("field drain_policy.in_flight: {text:?} is none of finish, refuse"));
+                let wrong = || {
+                    bad(format!("field drain_policy.in_flight: {text:?} is none of finish, refuse"))
+                };
                 Some(InFlight::parse(&text).map_or_else(wrong, Ok)?)
             }
         };

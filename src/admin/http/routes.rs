@@ -31,10 +31,8 @@ enum Access {
 }
 
 const FENCE: &str = "/v1/namespaces/{engine}/{database}/fence";
-const ACQUIRE: &str =
-    "/v1/namespaces/{engine}/{database}/fence/source/acquire-write-fence";
-const RELEASE: &str =
-    "/v1/namespaces/{engine}/{database}/fence/source/release-write-fence";
+const ACQUIRE: &str = "/v1/namespaces/{engine}/{database}/fence/source/acquire-write-fence";
+const RELEASE: &str = "/v1/namespaces/{engine}/{database}/fence/source/release-write-fence";
 
 /// Commands of the contract that this version doesn't do yet.
 const LATER: [&str; 10] = [
