@@ -138,8 +138,7 @@ impl Control {
             return Arc::clone(&line);
         }
         let make = || Arc::new(Line::new(namespace.clone()));
-        let line = Arc::clone(&self.lines.entry(namespace.clone()).or_insert_with(make));
-        line
+        Arc::clone(&self.lines.entry(namespace.clone()).or_insert_with(make))
     }
 
     pub(super) fn known_line(&self, namespace: &Namespace) -> Option<Arc<Line>> {

@@ -64,12 +64,11 @@ impl Fields {
     }
 
     fn text(&self, field: &str, value: &Value) -> Result<String, BadBody> {
-        match value {
-            Value::String(text) => Ok(text.clone()),
-            other => {
-                bad(format!("field {} is {}; it must be a string", self.name(field), kind(other)))
-            }
-        }
+        let Some(text) = value.as_str() else {
+            let name = self.name(field);
+            return bad(format!("field {name} is {}; it must be a string", kind(value)));
+        };
+        Ok(text.to_owned())
     }
 
     fn number(&self, field: &str, value: &Value) -> Result<u64, BadBody> {
@@ -83,12 +82,11 @@ impl Fields {
     }
 
     fn object(&self, field: &str, value: Value) -> Result<Self, BadBody> {
-        match value {
-            Value::Object(left) => Ok(Self { within: format!("{}.", self.name(field)), left }),
-            other => {
-                bad(format!("field {} is {}; it must be an object", self.name(field), kind(&other)))
-            }
-        }
+        let name = self.name(field);
+        let Value::Object(left) = value else {
+            return bad(format!("field {name} is {}; it must be an object", kind(&value)));
+        };
+        Ok(Self { within: format!("{name}."), left })
     }
 
     /// Everything must have been read.

@@ -3,7 +3,6 @@
 mod commands;
 mod drains;
 pub(crate) mod engine;
-mod live;
 mod locks;
 mod starts;
 
@@ -247,7 +246,7 @@ fn id(number: u8) -> CommandId {
 }
 
 #[track_caller]
-fn code(answer: &Answer) -> ControlCode {
+fn code(answer: &Arc<Answer>) -> ControlCode {
     match answer.code {
         AnswerCode::Control(code) => code,
         AnswerCode::Failed => panic!("failed: {:?}", answer.message),

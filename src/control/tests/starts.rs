@@ -17,7 +17,7 @@ async fn nothing_is_open_before_recovery_and_everything_unfenced_is_after() {
 async fn a_draining_fence_comes_back_closed_and_waits_for_its_command() {
     let rig = Rig::new().await;
     let (_seat, _lease) = rig.writer(1, 11);
-    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
     let next = rig.restarted();
     let found = next.control.recover().await.unwrap();
     assert_eq!(found.fences, [(namespace(), FenceState::SourceDraining)]);
