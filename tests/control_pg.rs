@@ -14,7 +14,8 @@
 mod cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use cluster::{Pg, app, eventually, pid};
@@ -39,6 +40,46 @@ use fencewire::store::marker::MarkerDir;
 use fencewire::store::sqlite::SqliteStore;
 use fencewire::telemetry::metrics::Metrics;
 use tokio_postgres::Client;
+
+/// Everything this process logs, as JSON lines. One subscriber for all tests: with one per thread,
+/// tracing may remember another thread's lack of interest.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+static LOGGED: LazyLock<Logged> = LazyLock::new(|| {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    logged
+});
+
+impl Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    /// The audit events of one operation, in order.
+    fn audit_of(&self, operation: OperationId) -> Vec<serde_json::Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter(|line| line["target"] == "fencewire::fence::audit")
+            .filter(|line| line["operation_id"] == operation.to_string())
+            .collect()
+    }
+}
 
 struct Rig {
     pg: Pg,
@@ -73,6 +114,7 @@ fn control(pg: &Pg, state: &std::path::Path) -> (Arc<Gates>, Arc<Control>) {
 
 impl Rig {
     async fn new() -> Self {
+        LazyLock::force(&LOGGED);
         let pg = Pg::start().await;
         pg.client("app").await.batch_execute("CREATE TABLE t (a int)").await.unwrap();
         let state = tempfile::tempdir().unwrap();
@@ -288,4 +330,35 @@ async fn a_new_process_over_the_same_state_is_fenced_and_locked_before_it_serves
     assert!(seat.begin(StatementClass::Write, 0).is_err());
     let (read, _) = seat.begin(StatementClass::Read, 0).unwrap();
     read.answered();
+}
+
+#[tokio::test]
+async fn every_answer_has_exactly_one_audit_event() {
+    let rig = Rig::new().await;
+    let (client, _seat, lease) = rig.writer().await;
+    let command = rig.acquire(CommandId::fresh(), policy(0, OnDeadline::Fail)).await;
+    rig.run(command.clone()).await;
+    client.batch_execute("ROLLBACK").await.unwrap();
+    lease.answered();
+    rig.run(command.clone()).await;
+    rig.run(command).await;
+    rig.release(FenceState::SourceWriteFenced, 7).await;
+    rig.release(FenceState::SourceWriteFenced, 2).await;
+    let events = LOGGED.audit_of(rig.operation);
+    let word = |event: &serde_json::Value, name: &str| event[name].as_str().unwrap().to_owned();
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| (word(event, "outcome"), word(event, "replay"), word(event, "state_after")))
+        .collect();
+    let expected = [
+        ("DRAINING", "none", "SOURCE_DRAINING"),
+        ("APPLIED", "resume", "SOURCE_WRITE_FENCED"),
+        ("APPLIED", "replay", "SOURCE_WRITE_FENCED"),
+        ("FENCE_REVISION_MISMATCH", "none", "SOURCE_WRITE_FENCED"),
+        ("APPLIED", "none", "RELEASED"),
+    ];
+    let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+    assert_eq!(told, expected);
+    assert!(events[1]["drain_ms"].is_number() && events[1]["drain_kind"] == "write");
+    assert_eq!(events[3]["expected_revision"], 7);
 }

@@ -41,7 +41,7 @@ pub(super) fn key_required(api: &AdminApi) -> Option<Answered> {
     api.key.is_none().then(|| {
         precondition(
             Detail::AdminAuthRequired,
-            "no admin key is configured, so command routes are off; set [admin] key_file or key_env",
+            "no admin key is configured, so command routes are off; set [admin] key_file",
         )
     })
 }

@@ -1,8 +1,9 @@
 //! Strict reading of a request's JSON body.
 //!
 //! Purpose: every mistake is answered with a sentence that names the field: an unknown one, a
-//! missing one, a value of the wrong kind. `null` counts as absent. Callers: `admin/http/fences.rs`.
-//! Pure.
+//! missing one, a value of the wrong kind. `null` counts as absent. Pure.
+//!
+//! Callers: `admin/http/fences.rs`.
 
 use serde_json::{Map, Value};
 

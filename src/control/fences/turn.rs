@@ -39,6 +39,18 @@ pub(in crate::control) struct Story {
     pub(in crate::control) forced: Vec<Forced>,
 }
 
+impl Story {
+    pub(super) const fn new() -> Self {
+        Self {
+            replay: Replay::None,
+            before: (FenceState::UnknownUnavailable, Revision(0)),
+            live: None,
+            drain_ms: None,
+            forced: Vec::new(),
+        }
+    }
+}
+
 /// What follows a turn.
 enum Step {
     Answered(Box<Answer>),
@@ -71,13 +83,7 @@ impl Control {
         actor: &Actor,
         command: &Command,
     ) -> Answer {
-        let mut story = Story {
-            replay: Replay::None,
-            before: (FenceState::UnknownUnavailable, Revision(0)),
-            live: None,
-            drain_ms: None,
-            forced: Vec::new(),
-        };
+        let mut story = Story::new();
         let turn = line.transition.lock().await;
         let answer = match self.decide_and_commit(line, request, command, &mut story).await {
             Step::Answered(answer) => {
@@ -197,7 +203,8 @@ impl Control {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%namespace, %error, "the engine did not say which database it is");
+                    let what = "the engine did not say which database it is";
+                    tracing::warn!(%namespace, %error, "{what}");
                 }
             }
         }
@@ -247,8 +254,8 @@ impl Control {
             Committed::No(words) => {
                 self.settle_after_failure(line, truth).await;
                 return Some(Step::answered(Answer::failed(format!(
-                    "{} on {}: nothing was committed, admission is as it was before ({words}); replay \
-                     the command",
+                    "{} on {}: nothing was committed, admission is as it was before ({words}); \
+                     replay the command",
                     kind, command.namespace
                 ))));
             }
@@ -336,7 +343,7 @@ impl Control {
     }
 
     /// The one audit event and the numbers of an answered command.
-    fn tell(&self, actor: &Actor, command: &Command, story: &Story, answer: &Answer) {
+    pub(super) fn tell(&self, actor: &Actor, command: &Command, story: &Story, answer: &Answer) {
         let fence = &self.metrics.fence;
         fence.transition(command.kind().name(), answer.code.name());
         match story.replay {

@@ -233,3 +233,30 @@ async fn what_this_version_lacks_is_refused_whole() {
     assert!(answer.message.as_ref().unwrap().contains("not available yet"));
     assert!(rig.may_write());
 }
+
+/// The audit event is emitted beside the number; `tests/control_pg.rs` reads the events.
+#[tokio::test]
+async fn every_answer_is_counted_once() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    rig.run(at_once(1, 1)).await;
+    lease.answered();
+    rig.run(at_once(1, 1)).await;
+    rig.run(patient(2, 2)).await;
+    rig.run(release(1, 3, FenceState::SourceWriteFenced, 2)).await;
+    rig.engine.panics(true);
+    rig.run(patient(2, 4)).await;
+    let text = rig.metrics.encode();
+    for (command, outcome) in [
+        ("acquire_source_write_fence", "DRAINING"),
+        ("acquire_source_write_fence", "APPLIED"),
+        ("acquire_source_write_fence", "FENCE_OWNED_BY_ANOTHER_OPERATION"),
+        ("release_source_write_fence", "APPLIED"),
+        ("acquire_source_write_fence", "ERROR"),
+    ] {
+        let name = "fencewire_transitions_total";
+        let line = format!("{name}{{command=\"{command}\",outcome=\"{outcome}\"}} 1");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    assert!(text.contains("fencewire_drain_duration_seconds_count{kind=\"write\"} 1"), "{text}");
+}

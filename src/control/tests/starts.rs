@@ -8,6 +8,8 @@ async fn nothing_is_open_before_recovery_and_everything_unfenced_is_after() {
     let rig = Rig::new().await;
     let next = rig.restarted();
     assert!(!next.control.ready() && !next.may_write());
+    assert_eq!(next.run(patient(1, 1)).await.code, AnswerCode::Failed);
+    assert!(!next.may_write(), "a command doesn't open what recovery hasn't");
     let fresh = rig.restarted();
     fresh.control.recover().await.unwrap();
     assert!(fresh.control.ready() && fresh.may_write());
