@@ -143,6 +143,35 @@ async fn something_found_after_the_boundary_starts_it_over() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_lost_before_the_proof_starts_it_over() {
+    let rig = Rig::new().await;
+    rig.engine.break_lock_at_boundary();
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!((rig.engine.count("lock"), rig.engine.count("boundary")), (2, 2));
+    assert!(rig.engine.is_locked());
+}
+
+#[tokio::test]
+async fn what_is_proven_after_a_release_and_another_fence_completes_neither() {
+    let rig = Rig::new().await;
+    let permits = rig.engine.park_at_boundary();
+    let first = rig.spawn(patient(1, 1));
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    let released = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
+    assert_eq!(code(&released), ControlCode::Applied);
+    assert!(rig.may_write() && !rig.engine.is_locked());
+    let (_seat, lease) = rig.writer(1, 11);
+    let again = rig.run(at_once(3, 3).expecting(FenceState::Released, 2)).await;
+    assert_eq!(code(&again), ControlCode::Draining, "{again:?}");
+    permits.add_permits(1);
+    assert_eq!(code(&first.await.unwrap()), ControlCode::Draining);
+    let sight = rig.inspect().await.sight;
+    assert_eq!((sight.state, sight.revision), (FenceState::SourceDraining, Revision(3)));
+    assert!(!rig.engine.is_locked());
+    lease.answered();
+}
+
+#[tokio::test]
 async fn an_engine_that_cannot_be_asked_proves_nothing() {
     let rig = Rig::new().await;
     let (_seat, lease) = rig.writer(1, 11);

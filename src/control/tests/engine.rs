@@ -41,6 +41,8 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     other_engine: bool,
+    breaks_at_boundary: bool,
+    boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 #[derive(Clone, Default)]
@@ -129,6 +131,18 @@ impl ScriptedEngine {
 
     pub(crate) fn other_engine(&self) {
         self.script().other_engine = true;
+    }
+
+    /// The holder's connection breaks while the next boundary is read.
+    pub(crate) fn break_lock_at_boundary(&self) {
+        self.script().breaks_at_boundary = true;
+    }
+
+    /// From now on a boundary is read only with one of these permits.
+    pub(crate) fn park_at_boundary(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().boundary_gate = Some(Arc::clone(&gate));
+        gate
     }
 
     pub(crate) fn lock_attempts(&self, attempts: impl IntoIterator<Item = LockScript>) {
@@ -327,14 +341,23 @@ impl EnginePort for ScriptedEngine {
         revision: Revision,
     ) -> PortFuture<'a, Result<Boundary, EngineError>> {
         let asked = self.ask(format!("boundary {revision}"));
+        if std::mem::take(&mut self.script().breaks_at_boundary) {
+            self.break_lock();
+        }
         let engine_id = self.engine_id();
-        ready(asked.map(|()| Boundary {
-            kind: BoundaryKind::Lsn,
-            value: "0/16B3748".to_owned(),
-            engine_id,
-            timeline: Some(1),
-            marker: true,
-        }))
+        let gate = self.script().boundary_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked.map(|()| Boundary {
+                kind: BoundaryKind::Lsn,
+                value: "0/16B3748".to_owned(),
+                engine_id,
+                timeline: Some(1),
+                marker: true,
+            })
+        })
     }
 
     fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
