@@ -1,1 +1,3 @@
 //! (see docs/ARCHITECTURE.md)
+
+pub mod spawn;
