@@ -18,7 +18,7 @@ use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
 use crate::gate::slot::{Card, Slot, Stamp};
 use crate::gate::word::Word;
-use crate::sql::statement::StatementClass;
+use crate::sql::StatementClass;
 
 /// A session's seat at a gate: the gate and its slot in the gate's table.
 #[derive(Debug)]
@@ -88,11 +88,7 @@ impl Seat {
     ///
     /// # Errors
     /// [`Refusal`]; the lease stays as it was.
-    pub fn extend(
-        &self,
-        lease: &mut Lease,
-        class: StatementClass,
-    ) -> Result<Guard, Box<Refusal>> {
+    pub fn extend(&self, lease: &mut Lease, class: StatementClass) -> Result<Guard, Box<Refusal>> {
         let held = lease.stamp();
         let covered = held.writer || !class.is_writer();
         let word = self.gate.word();

@@ -66,8 +66,7 @@ impl Gate {
         if let Some(policy) = policy {
             core.publish(policy);
         }
-        let published =
-            Published { generation: core.generation(), policy: core.policy().clone() };
+        let published = Published { generation: core.generation(), policy: core.policy().clone() };
         Self {
             namespace,
             word: AtomicU64::new(Word::pack(published.generation, &published.policy).0),

@@ -36,10 +36,7 @@ impl Stamp {
         if bits & (WRITER | READER) == 0 {
             return None;
         }
-        Some(Self {
-            writer: bits & WRITER != 0,
-            generation: Generation(bits >> GENERATION_SHIFT),
-        })
+        Some(Self { writer: bits & WRITER != 0, generation: Generation(bits >> GENERATION_SHIFT) })
     }
 }
 

@@ -79,10 +79,8 @@ pub(crate) fn typed_error(
     let denial = refusal.denial;
     let policy = &refusal.published.policy;
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();
-    let operation = policy
-        .operation
-        .map(|operation| format!(", operation {operation}"))
-        .unwrap_or_default();
+    let operation =
+        policy.operation.map(|operation| format!(", operation {operation}")).unwrap_or_default();
     let fields = vec![
         (b'S', severity.text().to_owned()),
         (b'V', severity.text().to_owned()),
