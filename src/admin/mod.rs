@@ -1,1 +1,6 @@
-//! (see docs/ARCHITECTURE.md)
+//! L4: the operator-facing surface.
+//!
+//! Purpose: commands and questions about fences from outside the data path. Called by `app`. It
+//! reaches fences only through `control`. (see docs/ARCHITECTURE.md)
+
+pub mod auth;

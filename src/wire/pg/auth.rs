@@ -48,10 +48,7 @@ pub(crate) enum AuthEnd {
 ///
 /// # Cancel safety
 /// Dropping the future and both streams ends the login; nothing was admitted.
-pub(crate) async fn carry(
-    client: &mut Stream,
-    engine: &mut Stream,
-) -> Result<Welcome, AuthEnd> {
+pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<Welcome, AuthEnd> {
     let strip = engine.is_tls();
     let mut welcome = Welcome::default();
     let mut inbox = BytesMut::new();

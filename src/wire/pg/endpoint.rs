@@ -103,9 +103,7 @@ impl Endpoint {
         let mut answer = [0; 1];
         tcp.read_exact(&mut answer).await.map_err(|e| self.unreachable(e))?;
         match (answer, self.mode) {
-            (*b"S", _) => {
-                connector.connect(tcp, host).await.map_err(|e| self.unreachable(e))
-            }
+            ([b'S'], _) => connector.connect(tcp, host).await.map_err(|e| self.unreachable(e)),
             (_, TlsMode::Prefer | TlsMode::Disable) => Ok(Stream::Plain(tcp)),
             (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => {
                 Err(self.unreachable("it doesn't offer TLS, and the settings require it"))

@@ -96,6 +96,10 @@ impl Owed {
         self.entries.front_mut()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// Whether messages of an extended pipeline were forwarded behind the last Sync.
     pub(crate) fn has_open_tail(&self) -> bool {
         matches!(self.entries.back(), Some(Entry { form: Form::Extended { synced: false }, .. }))

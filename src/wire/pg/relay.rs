@@ -273,9 +273,7 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads
-            && !self.blocked
-            && self.client.pending.len() < limits::SCRATCH_BYTES
+        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {

@@ -119,10 +119,7 @@ pub(crate) enum Wish {
 ///
 /// # Cancel safety
 /// Dropping the future closes the connection.
-pub(crate) async fn greet(
-    accepted: Accepted,
-    tls: &ClientSideTls,
-) -> Result<Wish, StartupError> {
+pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wish, StartupError> {
     let (mut stream, mut encryption_asked) = match accepted {
         Accepted::Unix(unix) => (Stream::Unix(unix), false),
         Accepted::Tcp(tcp) => open_tcp(tcp, tls).await?,
@@ -185,10 +182,7 @@ async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool),
 
 async fn answer_ssl(mut stream: Stream, tls: &ClientSideTls) -> Result<Stream, StartupError> {
     match (stream, tls) {
-        (
-            Stream::Plain(mut tcp),
-            ClientSideTls::Allow(tls) | ClientSideTls::Require(tls),
-        ) => {
+        (Stream::Plain(mut tcp), ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
             tcp.write_all(b"S").await?;
             Ok(tls.current().accept(tcp).await?)
         }

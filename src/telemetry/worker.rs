@@ -1,0 +1,230 @@
+//! Counters of the statement path: one set per worker thread, summed when scraped.
+//!
+//! Purpose: counting a statement costs one addition to memory that no other worker writes. Each
+//! set is padded to its own cache lines, so two workers never fight over one. Called by the relays
+//! (through [`WorkerCounters`]) and by [`super::metrics`], which sums. `Relaxed` is right here and
+//! only here: the numbers are read by people, order nothing, and are never evidence for a drain.
+//!
+//! Additions are atomic read-modify-writes, so a set that is shared by mistake still counts right;
+//! it is only slower.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Class of a counted program, in the vocabulary's order; the discriminant is the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramClass {
+    /// Reads only.
+    Read,
+    /// Changes rows.
+    Write,
+    /// Changes definitions.
+    Ddl,
+    /// Begins, ends or shapes a transaction.
+    TransactionControl,
+    /// Changes the session.
+    Session,
+    /// Creates, drops or alters databases, roles or server settings.
+    Lifecycle,
+    /// May write, and nothing can show that it doesn't.
+    Unprovable,
+}
+
+impl ProgramClass {
+    /// All classes, in slot order.
+    pub const ALL: [Self; 7] = [
+        Self::Read,
+        Self::Write,
+        Self::Ddl,
+        Self::TransactionControl,
+        Self::Session,
+        Self::Lifecycle,
+        Self::Unprovable,
+    ];
+
+    /// The label value.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Ddl => "ddl",
+            Self::TransactionControl => "transaction_control",
+            Self::Session => "session",
+            Self::Lifecycle => "lifecycle",
+            Self::Unprovable => "unprovable",
+        }
+    }
+}
+
+/// Counters of one worker thread. 128 bytes: two lines, for processors that fetch pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct WorkerCounters {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    opened: AtomicU64,
+    closed: AtomicU64,
+    to_engine: AtomicU64,
+    to_client: AtomicU64,
+    cache_hits: AtomicU64,
+    cache_misses: AtomicU64,
+    programs: [AtomicU64; 7],
+}
+
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+impl WorkerCounters {
+    /// A client connection was accepted.
+    pub fn connection_accepted(&self) {
+        add(&self.accepted, 1);
+    }
+
+    /// A client connection was turned away (bound reached, bad start, not ready).
+    pub fn connection_refused(&self) {
+        add(&self.refused, 1);
+    }
+
+    /// A session was paired with an engine connection.
+    pub fn session_opened(&self) {
+        add(&self.opened, 1);
+    }
+
+    /// A session counted by [`Self::session_opened`], by this worker or another, ended.
+    pub fn session_closed(&self) {
+        add(&self.closed, 1);
+    }
+
+    /// Bytes written to an engine for a client.
+    pub fn relayed_to_engine(&self, bytes: u64) {
+        add(&self.to_engine, bytes);
+    }
+
+    /// Bytes written to a client for an engine.
+    pub fn relayed_to_client(&self, bytes: u64) {
+        add(&self.to_client, bytes);
+    }
+
+    /// A statement's class was found in the cache.
+    pub fn classifier_hit(&self) {
+        add(&self.cache_hits, 1);
+    }
+
+    /// A statement had to be parsed.
+    pub fn classifier_miss(&self) {
+        add(&self.cache_misses, 1);
+    }
+
+    /// One program was admitted for forwarding.
+    pub fn program(&self, class: ProgramClass) {
+        let slot = match class {
+            ProgramClass::Read => 0,
+            ProgramClass::Write => 1,
+            ProgramClass::Ddl => 2,
+            ProgramClass::TransactionControl => 3,
+            ProgramClass::Session => 4,
+            ProgramClass::Lifecycle => 5,
+            ProgramClass::Unprovable => 6,
+        };
+        add(&self.programs[slot], 1);
+    }
+}
+
+/// The sums over all workers at one moment. Each number is exact; together they are no snapshot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Client connections accepted.
+    pub accepted: u64,
+    /// Client connections turned away.
+    pub refused: u64,
+    /// Sessions open now.
+    pub sessions: u64,
+    /// Bytes from clients to engines.
+    pub to_engine: u64,
+    /// Bytes from engines to clients.
+    pub to_client: u64,
+    /// Classifier cache hits.
+    pub cache_hits: u64,
+    /// Classifier cache misses.
+    pub cache_misses: u64,
+    /// Programs by class, in [`ProgramClass::ALL`] order.
+    pub programs: [u64; 7],
+}
+
+/// All workers' counters. A set lives as long as the registry, so a sum never falls.
+#[derive(Debug, Default)]
+pub struct WorkerRegistry {
+    // Guards the list only; counting never takes it. Taken once per worker and once per scrape.
+    workers: Mutex<Vec<Arc<WorkerCounters>>>,
+}
+
+impl WorkerRegistry {
+    /// A fresh set for one worker thread. Call it once per thread, not per session.
+    #[must_use]
+    pub fn worker(&self) -> Arc<WorkerCounters> {
+        let counters = Arc::new(WorkerCounters::default());
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.push(Arc::clone(&counters));
+        counters
+    }
+
+    /// The sums now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = Totals::default();
+        let (mut opened, mut closed) = (0_u64, 0_u64);
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        for worker in workers.iter() {
+            totals.accepted += get(&worker.accepted);
+            totals.refused += get(&worker.refused);
+            closed += get(&worker.closed);
+            opened += get(&worker.opened);
+            totals.to_engine += get(&worker.to_engine);
+            totals.to_client += get(&worker.to_client);
+            totals.cache_hits += get(&worker.cache_hits);
+            totals.cache_misses += get(&worker.cache_misses);
+            for (sum, counter) in totals.programs.iter_mut().zip(&worker.programs) {
+                *sum += get(counter);
+            }
+        }
+        // A session may open on one worker and close on another between the two reads.
+        totals.sessions = opened.saturating_sub(closed);
+        totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_summed_and_padded() {
+        assert_eq!(std::mem::align_of::<WorkerCounters>(), 128);
+        assert_eq!(std::mem::size_of::<WorkerCounters>(), 128);
+        let registry = WorkerRegistry::default();
+        let (one, two) = (registry.worker(), registry.worker());
+        one.session_opened();
+        one.session_opened();
+        two.session_closed();
+        one.program(ProgramClass::Write);
+        two.program(ProgramClass::Write);
+        two.program(ProgramClass::Unprovable);
+        two.relayed_to_client(10);
+        drop(two);
+        let totals = registry.totals();
+        assert_eq!((totals.sessions, totals.to_client), (1, 10));
+        assert_eq!(totals.programs, [0, 2, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn slots_follow_the_order_of_all() {
+        for (slot, class) in ProgramClass::ALL.into_iter().enumerate() {
+            let registry = WorkerRegistry::default();
+            registry.worker().program(class);
+            assert_eq!(registry.totals().programs[slot], 1, "{}", class.label());
+        }
+    }
+}
