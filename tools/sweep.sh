@@ -17,7 +17,7 @@ start_of() { # PID -> start time, field 22 of /proc/PID/stat; nothing when there
   echo "${20}"
 }
 names() { # PID DIR: does the process name the folder?
-  tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" | grep -qF -- "$2/"
+  { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -qF -- "$2/"
 }
 
 swept=0
@@ -28,12 +28,13 @@ for base in "${TMPDIR:-/tmp}" /tmp; do
     [[ $owner =~ ^[0-9]+$ && $start =~ ^[0-9]+$ ]] || continue
     [ "$(start_of "$owner")" != "$start" ] || continue
     for file in "$dir"/*.pid; do
-      pid=$(<"$file")
+      pid=$(cat "$file" 2>/dev/null) || continue
       [[ $pid =~ ^[0-9]+$ ]] && names "$pid" "$dir" || continue
       kill -KILL "$pid" 2>/dev/null || true
       echo "tools/sweep.sh: killed process $pid of $dir"
     done
-    rm -rf "$dir"
+    # The owner's own clean-up may be at it at the same moment: what is gone is no error.
+    rm -rf "$dir" 2>/dev/null || rm -rf "$dir" || continue
     swept=$((swept + 1))
   done
 done
