@@ -67,15 +67,15 @@ fn start_victim(panics: bool) -> (std::process::Child, u32, PathBuf) {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    for line in lines.map(Result::unwrap) {
-        // The line may begin with the test framework's own words.
-        if let Some((_, rest)) = line.split_once("victim ") {
-            if let Some((pid, dir)) = rest.split_once(" /") {
-                return (child, pid.parse().unwrap(), PathBuf::from(format!("/{dir}")));
-            }
-        }
-    }
-    panic!("the victim said nothing");
+    // The line may begin with the test framework's own words.
+    let said = lines.map(Result::unwrap).find_map(|line| {
+        let (pid, dir) = line.split_once("victim ")?.1.split_once(" /")?;
+        Some((pid.parse().unwrap(), PathBuf::from(format!("/{dir}"))))
+    });
+    let (pid, dir) = said.unwrap_or_else(|| {
+        panic!("the victim said nothing and ended with {:?}", child.wait());
+    });
+    (child, pid, dir)
 }
 
 #[test]

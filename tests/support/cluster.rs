@@ -259,8 +259,8 @@ fn text(output: &Output) -> String {
     format!("{} {}{}", output.status, lossy(&output.stdout), lossy(&output.stderr))
 }
 
-/// The folder of the server programs: `FENCEWIRE_TEST_PG_BIN`, else that of `postgres` in PATH, else
-/// Debian's for version 15, else the newest there.
+/// The folder of the server programs: `FENCEWIRE_TEST_PG_BIN`, else that of `postgres` in PATH,
+/// else Debian's for version 15, else the newest there.
 fn find_bin() -> PathBuf {
     if let Some(dir) = std::env::var_os("FENCEWIRE_TEST_PG_BIN") {
         return PathBuf::from(dir);

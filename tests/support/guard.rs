@@ -2,8 +2,8 @@
 //!
 //! A small shell starts the program and then reads from a pipe that only the test program holds.
 //! When the pipe closes (the guard was dropped, the test program ended, panicked or was killed) the
-//! shell stops the program, waits for it, and removes its folder. `Drop` of a static never runs, and
-//! no handler runs on SIGKILL; the pipe closes in both cases.
+//! shell stops the program, waits for it, and removes its folder. `Drop` of a static never runs,
+//! and no handler runs on SIGKILL; the pipe closes in both cases.
 
 use std::ffi::OsString;
 use std::io::Write;
