@@ -20,7 +20,7 @@ use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
-use crate::wire::shared::denials::Denials;
+use crate::wire::shared::denials::{Denials, Surface};
 
 use crate::base::limits;
 
@@ -249,7 +249,11 @@ impl Conversation {
 
     /// Appends a typed error for the client, and counts it.
     pub(crate) fn tell(&self, to_client: &mut BytesMut, refusal: &Refusal, severity: Severity) {
-        self.denials.count(refusal.denial);
+        let surface = match self.mode {
+            Mode::Sql => Surface::Pg,
+            Mode::LogicalReplication | Mode::PhysicalReplication => Surface::Replication,
+        };
+        self.denials.count(refusal.denial, surface);
         let sqlstate = self.denials.sqlstate(refusal.denial);
         refusal::typed_error(to_client, severity, refusal, sqlstate);
     }
