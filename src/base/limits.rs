@@ -88,6 +88,12 @@ pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.
 pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
+/// How long sessions that were told to end are waited for when the proxy stops.
+pub const STOP_LINGER_MS: u64 = 2_000;
+/// Threads of the control side: admin, drains, control connections.
+pub const CONTROL_THREADS: usize = 2;
+/// The engine's bound of one control statement.
+pub const CONTROL_STATEMENT_TIMEOUT_MS: u64 = 10_000;
 /// Statement texts whose class one worker remembers.
 pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
 

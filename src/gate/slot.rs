@@ -131,6 +131,11 @@ impl Slot {
         self.card.load_full()
     }
 
+    /// Replaces what people are shown.
+    pub fn set_card(&self, card: Card) {
+        self.card.store(std::sync::Arc::new(card));
+    }
+
     /// The lease as published at this moment.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {

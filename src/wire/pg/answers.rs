@@ -9,6 +9,7 @@ use bytes::BytesMut;
 
 use crate::base::limits;
 use crate::fence::code::Denial;
+use crate::gate::slot::Card;
 use crate::sql::Lexing;
 use crate::wire::pg::client::{GUARD_DENIAL, Rest};
 use crate::wire::pg::conversation::{Conversation, Forced};
@@ -190,6 +191,11 @@ fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling
                 return Ruling::Drop;
             }
             conversation.own_read_only = value == b"on";
+        }
+        b"application_name" => {
+            let slot = conversation.seat.slot();
+            let name = std::str::from_utf8(value).unwrap_or("?").to_owned();
+            slot.set_card(Card { application_name: name, ..(*slot.card()).clone() });
         }
         b"standard_conforming_strings" => {
             conversation.lexing.standard_conforming_strings = value != b"off";

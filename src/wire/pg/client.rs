@@ -374,7 +374,10 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        match self.begin_extended(known.class, known.traits, None) {
+        // Which databases a lifecycle statement named isn't kept: all of the engine are asked.
+        let everywhere = Detail { any_database: true, ..Detail::default() };
+        let detail = (known.class == StatementClass::Lifecycle).then_some(&everywhere);
+        match self.begin_extended(known.class, known.traits, detail) {
             Ok(_) => {
                 self.conversation.prepared.bound(portal, known.class);
                 note(self.conversation, known.traits, None);

@@ -22,12 +22,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use crate::base::limits;
+use crate::fence::code::Denial;
 use crate::gate::slot::Order;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::answers;
 use crate::wire::pg::client::{self, Desk, Rest, Stop};
-use crate::wire::pg::conversation::{Action, Conversation};
+use crate::wire::pg::conversation::{Action, Conversation, Forced};
 use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::refusal::{self, Severity, Status};
 use crate::wire::shared::desk::{self, WorkerDesk};
@@ -130,6 +131,7 @@ pub(crate) struct Relay {
     counters: Arc<WorkerCounters>,
     blocked: bool,
     finishing: bool,
+    impatient: bool,
     broken: Option<String>,
     shut: bool,
     end: Option<End>,
@@ -154,6 +156,7 @@ impl Relay {
             counters,
             blocked: false,
             finishing: false,
+            impatient: false,
             broken: None,
             shut: false,
             end: None,
@@ -200,8 +203,21 @@ impl Relay {
         }
         self.finishing |= order.has(Order::FINISH);
         if order.has(Order::END) {
-            self.stop_serving();
+            self.end_now();
         }
+    }
+
+    /// The end without waiting for a client that may have stopped reading. A lease that is held
+    /// counts as abandoned until the engine shows the backend gone.
+    fn end_now(&mut self) {
+        if self.conversation.forced == Forced::No {
+            self.stop_serving();
+        } else {
+            let refusal = self.conversation.refusal(Denial::RolledBack);
+            self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            self.end = Some(End::Ended);
+        }
+        self.impatient = true;
     }
 
     /// 57P01 for the client, and the end.
@@ -225,7 +241,7 @@ impl Relay {
             let to_client_clear = self.client.poll_flush(cx).is_ready();
             let to_engine_clear = self.engine.poll_flush(cx).is_ready();
             if let Some(end) = self.end
-                && to_client_clear
+                && (to_client_clear || self.impatient)
             {
                 // Best effort: a TLS client is told of the close where that needs no waiting.
                 let _unheard = Pin::new(&mut self.client.stream).poll_shutdown(cx);
