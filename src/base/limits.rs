@@ -55,6 +55,11 @@ pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
+// --- tests ---------------------------------------------------------------------------------
+
+/// Longest time a parked fault point waits in a debug build, in milliseconds.
+pub const FAULT_PARK_MAX_MS: u64 = 120_000;
+
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
 const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
 const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);

@@ -211,8 +211,8 @@ const DENIALS: [DenialRow; 13] = [
         code: "TRANSACTION_ROLLED_BACK_BY_FENCE",
         detail: None,
         http_status: 423,
-        sentence: "a fence rolled this transaction back; nothing of it was committed",
-        hint: "Begin a new transaction once the database admits it.",
+        sentence: "a fence rolled back the transaction that was open in this session",
+        hint: "Begin anew once the database admits it; what commits by itself may stay.",
     },
     DenialRow {
         sqlstate: "ZF010",
@@ -220,7 +220,7 @@ const DENIALS: [DenialRow; 13] = [
         code: "FENCE_HOLD_EXPIRED",
         detail: None,
         http_status: 423,
-        sentence: "the statement waited for a fence to lift and its time or the room for it ran out",
+        sentence: "the statement waited for a fence to lift, and its time or the room ran out",
         hint: "Retry later; the statement was not sent to the engine.",
     },
     DenialRow {
@@ -500,5 +500,91 @@ impl Detail {
             | Self::MetastoreBehindMarker => ControlCode::StateUnavailable,
             Self::IndeterminateCommit => ControlCode::CommitIndeterminate,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::fmt::Write as _;
+
+    fn markdown() -> String {
+        let mut out = String::from(
+            "# Codes\n\nGenerated from `src/fence/code.rs`; do not edit. Clients match codes, \
+             never texts.\n\n## What clients meet\n\n\
+             | SQLSTATE | errno | stable code | detail | HTTP | what happened | what to do |\n\
+             | --- | --- | --- | --- | --- | --- | --- |\n",
+        );
+        for denial in Denial::ALL {
+            let detail = denial.detail().map_or_else(String::new, |detail| format!("`{detail}`"));
+            writeln!(
+                out,
+                "| {} | {} | `{}` | {detail} | {} | {} | {} |",
+                denial.sqlstate(),
+                denial.errno(),
+                denial.code(),
+                denial.http_status(),
+                denial.sentence(),
+                denial.hint()
+            )
+            .unwrap();
+        }
+        out.push_str(
+            "\n## What commands answer\n\n\
+             | code | SQLSTATE | errno | HTTP | what to do |\n| --- | --- | --- | --- | --- |\n",
+        );
+        for code in ControlCode::ALL {
+            let (sqlstate, errno, status) = (code.sqlstate(), code.errno(), code.http_status());
+            let name = code.name();
+            writeln!(out, "| `{name}` | {sqlstate} | {errno} | {status} | {} |", code.hint())
+                .unwrap();
+        }
+        out.push_str("\n## Details\n\n| detail | under |\n| --- | --- |\n");
+        for detail in Detail::ALL {
+            writeln!(out, "| `{}` | `{}` |", detail.name(), detail.parent().name()).unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn the_documented_copy_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/CODES.md");
+        if std::env::var_os("FENCEWIRE_BLESS").is_some() {
+            std::fs::write(path, markdown()).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(kept, markdown(), "run this test with FENCEWIRE_BLESS=1 to write docs/CODES.md");
+    }
+
+    #[test]
+    fn numbers_are_in_order_and_texts_are_there() {
+        for (index, denial) in Denial::ALL.into_iter().enumerate() {
+            assert_eq!(denial.sqlstate(), format!("ZF{:03}", index + 1));
+            assert_eq!(usize::from(denial.errno()), 9701 + index);
+            assert!(!denial.sentence().is_empty() && denial.hint().ends_with('.'), "{denial:?}");
+        }
+    }
+
+    #[test]
+    fn no_denial_looks_like_something_to_retry() {
+        let statuses: HashSet<_> = Denial::ALL.map(Denial::http_status).into();
+        assert_eq!(statuses, HashSet::from([403, 423]));
+        assert!(ControlCode::ALL.into_iter().all(|code| code.http_status() < 500));
+    }
+
+    #[test]
+    fn one_stable_code_has_one_meaning() {
+        for code in ControlCode::ALL {
+            for denial in Denial::ALL.into_iter().filter(|denial| denial.code() == code.name()) {
+                let control = (code.sqlstate(), code.errno(), code.http_status());
+                let data = (denial.sqlstate(), denial.errno(), denial.http_status());
+                assert_eq!(control, data, "{}", code.name());
+            }
+        }
+        let states: HashSet<_> = ControlCode::ALL.map(ControlCode::sqlstate).into();
+        let errnos: HashSet<_> = ControlCode::ALL.map(ControlCode::errno).into();
+        let details: HashSet<_> = Detail::ALL.map(Detail::name).into();
+        assert_eq!((states.len(), errnos.len(), details.len()), (11, 11, 18));
     }
 }

@@ -14,8 +14,11 @@ pub mod command;
 pub mod proof;
 pub mod receipt;
 pub mod record;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod state;
 pub mod transition;
+pub mod verdict;
 
 pub use code::{ControlCode, Denial, Detail};
 pub use command::{Actor, Arguments, Command, CommandKind};
@@ -24,5 +27,6 @@ pub use record::{
     Boundary, BoundaryKind, DrainPolicy, Evidence, FenceRecord, Identity, InFlight, OnDeadline,
 };
 pub use state::{FenceState, OperationClass, Role, admits};
-pub use transition::{ControlRefusal, ControlView, Decision, Facts};
-pub mod verdict;
+pub use transition::{
+    ControlRefusal, ControlView, Decision, DrainEnd, Facts, complete_drain, decide,
+};

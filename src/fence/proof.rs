@@ -69,8 +69,8 @@ pub struct BoundaryClaim {
 pub enum ProofError {
     /// The pieces are of different things.
     #[error(
-        "the drain of {namespace} is not proven: {piece} speaks of {found}, the gate of {expected}; \
-         replay the command"
+        "the drain of {namespace} is not proven: {piece} speaks of {found}, the gate of \
+         {expected}; replay the command"
     )]
     Mismatch {
         /// Whose drain.
@@ -233,4 +233,82 @@ fn must_be_clear(
         orphans: census.orphans,
         writers: census.writers,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::sample;
+    use crate::fence::state::FenceState;
+
+    type Spoil<'a> = &'a dyn Fn(&mut Pieces);
+    type Pieces = (DrainedClaim, CensusClaim, BoundaryClaim);
+
+    fn assemble(edit: impl FnOnce(&mut Pieces)) -> Result<DrainProof, ProofError> {
+        let ns = sample::namespace();
+        let mut pieces = (sample::drained(&ns), sample::census(&ns), sample::boundary_claim(&ns));
+        edit(&mut pieces);
+        DrainProof::assemble(pieces.0, pieces.1, pieces.2, sample::NOW_MS)
+    }
+
+    #[test]
+    fn pieces_of_one_drain_make_a_proof() {
+        let proof = assemble(|_| ()).unwrap();
+        assert_eq!(proof.namespace(), &sample::namespace());
+        assert_eq!(proof.evidence().generation, Generation(7));
+        assert_eq!(proof.evidence().boundary, sample::boundary());
+    }
+
+    #[test]
+    fn pieces_of_different_things_do_not() {
+        let other = || Namespace::parse("old/other").unwrap();
+        let spoils: [(&str, Spoil<'_>); 8] = [
+            ("the census (namespace)", &|p| p.1.namespace = other()),
+            ("the boundary (namespace)", &|p| p.2.namespace = other()),
+            ("the census (namespace)", &|p| p.0.namespace = other()),
+            ("the census (generation)", &|p| p.1.generation = Generation(6)),
+            ("the boundary (generation)", &|p| p.2.generation = Generation(8)),
+            ("the boundary (engine)", &|p| p.2.boundary.engine_id.push('9')),
+            ("the boundary (timeline)", &|p| p.2.boundary.timeline = Some(2)),
+            ("the boundary (timeline)", &|p| p.1.timeline = None),
+        ];
+        for (expected, spoil) in spoils {
+            match assemble(spoil) {
+                Err(ProofError::Mismatch { piece, .. }) => assert_eq!(piece, expected),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_census_that_found_something_does_not_prove() {
+        let spoils: [&dyn Fn(&mut Pieces); 6] = [
+            &|p| p.1.before.prepared = 1,
+            &|p| p.1.before.orphans = 1,
+            &|p| p.1.before.writers = 1,
+            &|p| p.1.after.prepared = 1,
+            &|p| p.1.after.orphans = 1,
+            &|p| p.1.after.writers = 1,
+        ];
+        for spoil in spoils {
+            assert!(matches!(assemble(spoil), Err(ProofError::NotClear { .. })));
+        }
+    }
+
+    #[test]
+    fn a_stored_proof_is_checked_again() {
+        let sound = sample::record(FenceState::SourceWriteFenced);
+        let spoils: [&dyn Fn(&mut FenceRecord); 5] = [
+            &|r| r.frozen_boundary = None,
+            &|r| r.frozen_boundary.as_mut().unwrap().value.push('0'),
+            &|r| r.identity.as_mut().unwrap().engine_id.push('0'),
+            &|r| r.evidence.as_mut().unwrap().census_after.writers = 1,
+            &|r| r.evidence = None,
+        ];
+        for spoil in spoils {
+            let mut record = sound.clone();
+            spoil(&mut record);
+            assert!(record.check().is_err(), "{record:?}");
+        }
+    }
 }

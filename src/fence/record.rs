@@ -17,7 +17,8 @@ use super::state::{FenceState, Role};
 /// Which database on which engine a namespace really is, as the engine itself says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// PostgreSQL `system_identifier`; MySQL `server_uuid`; MariaDB server id and data directory id.
+    /// PostgreSQL `system_identifier`; MySQL `server_uuid`; MariaDB server id and data
+    /// directory id.
     pub engine_id: String,
     /// PostgreSQL timeline; `None` elsewhere, and in a request that doesn't pin one.
     pub timeline: Option<u32>,
@@ -505,5 +506,58 @@ impl FenceRecord {
                 DrainProof::check_loaded(self, evidence).map_err(|error| error.to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::sample;
+
+    type Spoil<'a> = &'a dyn Fn(&mut FenceRecord);
+
+    #[test]
+    fn a_record_that_contradicts_itself_is_refused() {
+        let states: Vec<_> = FenceState::ALL.into_iter().filter(|s| s.is_durable()).collect();
+        let spoils: [(&str, Spoil<'_>); 7] = [
+            ("role", &|r| {
+                r.role = if r.role == Role::Source { Role::Target } else { Role::Source };
+            }),
+            ("state", &|r| r.state = FenceState::Unfenced),
+            ("revision", &|r| r.revision = Revision(0)),
+            ("identity", &|r| (r.identity, r.target_incarnation) = (None, None)),
+            ("policy", &|r| {
+                r.drain_policy = r.drain_policy.is_none().then(sample::policy);
+            }),
+            ("start", &|r| {
+                r.drain_started_at_ms = r.drain_started_at_ms.is_none().then_some(1);
+            }),
+            ("read evidence", &|r| {
+                r.read_evidence = r.read_evidence.is_none().then(sample::read_evidence);
+            }),
+        ];
+        for state in states {
+            for (what, spoil) in spoils {
+                let mut record = sample::record(state);
+                spoil(&mut record);
+                assert!(record.check().is_err(), "{what} in {state}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_draining_source_cannot_have_its_proof_yet() {
+        let mut record = sample::record(FenceState::SourceDraining);
+        record.evidence = Some(sample::proof(&sample::namespace()).into_evidence());
+        record.frozen_boundary = Some(sample::boundary());
+        assert!(record.check().is_err());
+    }
+
+    #[test]
+    fn an_identity_without_a_timeline_is_met_by_any() {
+        let live = sample::identity();
+        assert!(Identity { timeline: None, ..live.clone() }.is_met_by(&live));
+        assert!(!Identity { timeline: Some(2), ..live.clone() }.is_met_by(&live));
+        assert!(!live.is_met_by(&Identity { timeline: None, ..live.clone() }));
     }
 }

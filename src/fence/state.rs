@@ -363,3 +363,126 @@ pub const fn admits(state: FenceState, class: OperationClass) -> Result<(), Deni
         Column::Capability => Err(Denial::CapabilityRequired),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The contract's table: read, write, ddl, import, validation read, maintenance, vacuum,
+    /// lifecycle, dump, stream, observability; its remarks and footnotes left out.
+    const ADMISSION: &str = "
+UNFENCED               | ok | ok | ok | CR | CR | ok | ok | ok | ok | ok | ok
+ABSENT                 | ok | ok | ok | CR | CR | ok | ok | ok | ok | ok | ok
+SOURCE_DRAINING        | ok | WF | WF | CR | CR | ok | WF | WF | ok | ok | ok
+SOURCE_WRITE_FENCED    | ok | WF | WF | CR | CR | ok | WF | WF | ok | ok | ok
+SOURCE_READ_DRAINING   | RF | WF | WF | CR | CR | ok | WF | WF | RF | RF | ok
+SOURCE_READ_FENCED     | RF | WF | WF | CR | CR | ok | WF | WF | RF | RF | ok
+RELEASED               | ok | ok | ok | CR | CR | ok | ok | ok | ok | ok | ok
+TARGET_QUARANTINED     | TQ | TQ | TQ | ok | CR | ok | TQ | TQ | TQ | TQ | ok
+TARGET_IMPORT_DRAINING | TQ | TQ | TQ | ok | CR | ok | TQ | TQ | TQ | TQ | ok
+TARGET_VALIDATING      | TQ | TQ | TQ | CR | ok | ok | TQ | TQ | TQ | TQ | ok
+TARGET_WRITE_FENCED    | ok | WF | WF | CR | ok | ok | WF | WF | ok | ok | ok
+TARGET_WRITABLE        | ok | ok | ok | CR | CR | ok | ok | ok | ok | ok | ok
+TARGET_ABORTED         | TQ | TQ | TQ | CR | CR | ok | TQ | TQ | TQ | TQ | ok
+UNKNOWN_UNAVAILABLE    | SU | SU | SU | SU | SU | ok | SU | SU | SU | SU | ok
+";
+
+    const COLUMNS: [OperationClass; 11] = [
+        OperationClass::NormalRead,
+        OperationClass::NormalWrite,
+        OperationClass::Ddl,
+        OperationClass::CapabilityImport,
+        OperationClass::CapabilityValidate,
+        OperationClass::Maintenance,
+        OperationClass::Vacuum,
+        OperationClass::Lifecycle,
+        OperationClass::Dump,
+        OperationClass::Stream,
+        OperationClass::Observability,
+    ];
+
+    fn code(text: &str) -> Option<&'static str> {
+        match text {
+            "ok" => None,
+            "WF" => Some("MIGRATION_WRITE_FENCED"),
+            "RF" => Some("MIGRATION_READ_FENCED"),
+            "TQ" => Some("MIGRATION_TARGET_QUARANTINED"),
+            "SU" => Some("FENCE_STATE_UNAVAILABLE"),
+            "CR" => Some("OPERATION_CAPABILITY_REQUIRED"),
+            other => panic!("no code is written {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_cell_of_the_admission_table() {
+        let mut states = Vec::new();
+        for line in ADMISSION.lines().filter(|line| !line.is_empty()) {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let state = FenceState::parse(cells[0]).unwrap();
+            states.push(state);
+            for (class, cell) in COLUMNS.into_iter().zip(&cells[1..]) {
+                let found = admits(state, class).err().map(Denial::code);
+                assert_eq!(found, code(cell), "{} in {state}", class.name());
+            }
+        }
+        assert_eq!(states, FenceState::ALL);
+    }
+
+    #[test]
+    fn lifecycle_and_unprovable_have_numbers_of_their_own() {
+        let fenced = FenceState::SourceWriteFenced;
+        assert_eq!(admits(fenced, OperationClass::Lifecycle), Err(Denial::Lifecycle));
+        assert_eq!(admits(fenced, OperationClass::Unprovable), Err(Denial::Unprovable));
+        assert_eq!(admits(fenced, OperationClass::NormalWrite), Err(Denial::WriteFenced));
+    }
+
+    #[test]
+    fn unprovable_work_is_never_admitted_where_a_read_or_a_write_would_not_be() {
+        for state in FenceState::ALL {
+            let unprovable = admits(state, OperationClass::Unprovable);
+            let read = admits(state, OperationClass::NormalRead);
+            let write = admits(state, OperationClass::NormalWrite);
+            match (read, write) {
+                (Ok(()), Ok(())) => assert_eq!(unprovable, Ok(()), "{state}"),
+                // A guard may only help where reads are open.
+                (Ok(()), Err(_)) => assert_eq!(unprovable, Err(Denial::Unprovable), "{state}"),
+                (Err(denial), _) => assert_eq!(unprovable, Err(denial), "{state}"),
+            }
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_read_back() {
+        for (index, state) in FenceState::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(state.wire_number()), index + 1);
+            assert_eq!(FenceState::from_wire_number(state.wire_number()), Some(state));
+            assert_eq!(FenceState::parse(state.name()), Some(state));
+        }
+        assert_eq!(FenceState::from_wire_number(0), None);
+        assert_eq!(FenceState::from_wire_number(15), None);
+        assert_eq!(FenceState::parse("source_write_fenced"), None);
+    }
+
+    #[test]
+    fn predicates_are_the_contracts() {
+        let those = |predicate: fn(FenceState) -> bool| -> Vec<_> {
+            FenceState::ALL.into_iter().filter(|s| predicate(*s)).map(FenceState::name).collect()
+        };
+        assert_eq!(
+            those(FenceState::is_operation_finished),
+            ["RELEASED", "TARGET_WRITABLE", "TARGET_ABORTED"]
+        );
+        assert_eq!(
+            those(|state| !state.is_active()),
+            ["UNFENCED", "ABSENT", "RELEASED", "TARGET_WRITABLE"]
+        );
+        assert_eq!(
+            those(FenceState::is_draining),
+            ["SOURCE_DRAINING", "SOURCE_READ_DRAINING", "TARGET_IMPORT_DRAINING"]
+        );
+        assert_eq!(
+            those(|state| !state.is_durable()),
+            ["UNFENCED", "ABSENT", "UNKNOWN_UNAVAILABLE"]
+        );
+    }
+}

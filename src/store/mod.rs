@@ -10,6 +10,19 @@
 //! Callers: `control` (commands, recovery) and `gate` (for the type `Persisted` alone). No backend
 //! decides whether a transition is legal, and none repairs a row it can't read.
 
+mod commit;
+#[cfg(test)]
+mod contract;
+#[cfg(any(test, debug_assertions))]
+pub mod faulty;
+pub mod marker;
+pub mod memory;
+pub mod reconcile;
+mod record;
+pub mod sqlite;
+#[cfg(test)]
+mod sqlite_tests;
+
 use std::future::Future;
 use std::pin::Pin;
 
@@ -36,7 +49,10 @@ pub enum StoreError {
         reason: String,
     },
     /// What is stored can't be believed.
-    #[error("stored {what} of {namespace} is not usable ({}): {reason}; it is left as it is", detail.name())]
+    #[error(
+        "stored {what} of {namespace} is not usable ({}): {reason}; it is left as it is",
+        detail.name()
+    )]
     Corrupt {
         /// `record` or `receipt`.
         what: &'static str,
@@ -47,9 +63,21 @@ pub enum StoreError {
         /// What doesn't fit.
         reason: String,
     },
+    /// A change that must not be written. A fault of ours; nothing was written.
+    #[error(
+        "a change of the fence of {namespace} was refused as inconsistent: {reason}; report \
+         this, nothing was written"
+    )]
+    Inconsistent {
+        /// Whose.
+        namespace: Namespace,
+        /// What doesn't fit.
+        reason: String,
+    },
     /// A row is stored under a name that can't be one. Stops the start.
     #[error(
-        "the fence store has a row for {name:?}, which is no namespace: {reason}; find out who wrote it before starting"
+        "the fence store has a row for {name:?}, which is no namespace: {reason}; find out who \
+         wrote it before starting"
     )]
     BadName {
         /// The name as stored.
@@ -59,7 +87,8 @@ pub enum StoreError {
     },
     /// The store was written by a build that this one can't follow.
     #[error(
-        "the fence store has schema version {found}, this build knows {known}; start the newer build"
+        "the fence store has schema version {found}, this build knows {known}; start the \
+         newer build"
     )]
     Schema {
         /// What is there.
@@ -74,7 +103,8 @@ pub enum StoreError {
 pub enum CommitError {
     /// Somebody else committed first; nothing of this one was written.
     #[error(
-        "the fence record is at revision {current}, not at the one this change was made from; decide again"
+        "the fence record is at revision {current}, not at the one this change was made \
+         from; decide again"
     )]
     Conflict {
         /// The revision that is stored now; 0 without a record.
@@ -116,6 +146,21 @@ impl Persisted {
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+}
+
+/// The row that decoding it amounts to.
+fn row_of(decoded: Result<FenceRecord, record::Undecodable>) -> Row {
+    match decoded {
+        Ok(record) => Row::Good(Persisted::of(record)),
+        Err(record::Undecodable { detail, reason }) => Row::Bad { detail, reason },
+    }
+}
+
+impl record::Undecodable {
+    fn of_receipt(self, namespace: &Namespace) -> StoreError {
+        let (detail, reason) = (self.detail, self.reason);
+        StoreError::Corrupt { what: "receipt", namespace: namespace.clone(), detail, reason }
     }
 }
 
