@@ -18,7 +18,7 @@ impl Drop for PanicReport {
         if std::thread::panicking() {
             tracing::error!(
                 task = self.0,
-                "a task panicked; its session or job is lost, the rest goes on: report this as a bug"
+                "a task panicked; its session or job is lost, the rest goes on: report it as a bug"
             );
         }
     }

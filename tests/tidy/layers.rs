@@ -22,7 +22,8 @@ const MODULES: &[Module] = &[
     module("ledger", 1, &[]),
     module("moves", 1, &["fence"]),
     module("checker", 1, &["sql"]),
-    module("gate", 2, &["telemetry", "store::Persisted"]),
+    // `Persisted` is the key to a gate change; `LoadedFence` and `Row` are the same fact as read.
+    module("gate", 2, &["telemetry", "store::Persisted", "store::LoadedFence", "store::Row"]),
     module("store", 2, &["telemetry", "tls"]),
     module("engine", 2, &["telemetry", "tls"]),
     module("tls", 2, &["telemetry"]),

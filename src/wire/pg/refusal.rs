@@ -6,9 +6,7 @@
 use bytes::BytesMut;
 use pgwire::messages::Message;
 use pgwire::messages::extendedquery::Parse;
-use pgwire::messages::response::{
-    CommandComplete, ErrorResponse, ReadyForQuery, TransactionStatus,
-};
+use pgwire::messages::response::{ErrorResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
 
 use crate::fence::code::Denial;
@@ -109,11 +107,6 @@ pub(crate) fn ready(out: &mut BytesMut, status: Status) {
         Status::Failed => TransactionStatus::Error,
     };
     put(out, &ReadyForQuery::new(status));
-}
-
-/// Appends CommandComplete.
-pub(crate) fn complete(out: &mut BytesMut, tag: &str) {
-    put(out, &CommandComplete::new(tag.to_owned()));
 }
 
 /// Appends a simple query of the proxy's own.

@@ -61,13 +61,16 @@ pub(crate) enum StartupError {
     TlsRequired(Box<Stream>),
 }
 
+/// A name and its value.
+type Parameter = (Vec<u8>, Vec<u8>);
+
 /// The startup packet, kept as the bytes it was.
 #[derive(Debug)]
 pub(crate) struct Startup {
     /// Protocol version number.
     version: u32,
     /// Names and values, in the client's order.
-    parameters: Vec<(Vec<u8>, Vec<u8>)>,
+    parameters: Vec<Parameter>,
 }
 
 impl Startup {
@@ -209,13 +212,14 @@ async fn packet(stream: &mut Stream) -> Result<(u32, Vec<u8>), StartupError> {
 }
 
 fn gone(error: std::io::Error) -> StartupError {
-    match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => StartupError::Gone,
-        _ => StartupError::Io(error),
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        StartupError::Gone
+    } else {
+        StartupError::Io(error)
     }
 }
 
-fn parameters(body: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StartupError> {
+fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
     const BAD: StartupError = StartupError::Invalid("a startup packet without its terminator");
     let mut parameters = Vec::new();
     let mut rest = body;
