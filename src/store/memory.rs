@@ -162,8 +162,8 @@ impl FenceStore for MemoryStore {
     }
 
     fn fence_commit(&self, commit: Commit) -> StoreFuture<'_, Result<Persisted, CommitError>> {
-        let committed = self.lock().commit(commit);
-        Box::pin(std::future::ready(committed))
+        // Begun when it is awaited, as with every other backend.
+        Box::pin(async move { self.lock().commit(commit) })
     }
 
     fn receipts_prune<'a>(
