@@ -13,10 +13,14 @@
 //!
 //! Differences to libpq: names are read from the certificate's subject alternative names only,
 //! never from its common name; no client certificate is sent; no revocation list is read. An
-//! engine certificate that is itself in the CA file is accepted as its own chain, as libpq does.
+//! engine certificate that is itself in the CA file is accepted as its own chain, as libpq does, and
+//! then without a look at its dates. Certificates older than X.509 version 3 are refused always.
 
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -24,10 +28,12 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
+use super::binding::tls_server_end_point;
 use super::stream::Stream;
 use super::{ALPN_POSTGRESQL, TlsError, provider, read_certificates, read_roots};
 
@@ -131,18 +137,21 @@ impl ClientConnector {
     /// # Errors
     /// [`TlsError::Handshake`], the certificate checks included.
     pub async fn connect(&self, tcp: TcpStream, host: &str) -> Result<Stream, TlsError> {
-        Ok(Stream::client_tls(self.handshake(tcp, host).await?))
+        Ok(Stream::client_tls(self.shake(tcp, host).await?))
     }
 
     /// The same over any transport; for drivers that own their socket.
     ///
     /// # Errors
     /// As [`ClientConnector::connect`].
-    pub async fn handshake<S>(
-        &self,
-        transport: S,
-        host: &str,
-    ) -> Result<tokio_rustls::client::TlsStream<S>, TlsError>
+    pub async fn handshake<S>(&self, transport: S, host: &str) -> Result<Encrypted<S>, TlsError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.shake(transport, host).await.map(|inner| Encrypted { inner })
+    }
+
+    async fn shake<S>(&self, transport: S, host: &str) -> Result<TlsStream<S>, TlsError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -158,6 +167,48 @@ impl ClientConnector {
 impl std::fmt::Debug for ClientConnector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ClientConnector")
+    }
+}
+
+/// An encrypted connection over a transport that a driver owns.
+pub struct Encrypted<S> {
+    inner: TlsStream<S>,
+}
+
+impl<S> Encrypted<S> {
+    /// Channel binding data of the engine's certificate; see [`super::binding`].
+    #[must_use]
+    pub fn tls_server_end_point(&self) -> Option<Vec<u8>> {
+        let chain = self.inner.get_ref().1.peer_certificates()?;
+        tls_server_end_point(chain.first()?)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
     }
 }
 

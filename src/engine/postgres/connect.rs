@@ -1,0 +1,411 @@
+//! Making, keeping and using control connections.
+//!
+//! Purpose: one connection per database, used by one caller at a time, made on demand, remade with
+//! a bounded delay after failures; dedicated ones for lock holders. Every own backend is
+//! remembered by pid and start time, so that the census can leave it out and nobody else.
+//!
+//! Called by the other files of this folder. It runs no statement of its own beyond settling a new
+//! connection, and never repeats a caller's statement.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Row};
+
+use super::micros;
+use crate::base::ids::EngineName;
+use crate::engine::error::EngineError;
+use crate::engine::identity::{BackendKey, EngineTime};
+use crate::engine::{
+    ANSWER_GRACE, BACKOFF_MAX, CONTROL_CONNECTIONS_MAX, CONTROL_KEPT_MAX, OWN_BACKENDS_MAX,
+    Settings,
+};
+use crate::telemetry::spawn::spawn_named;
+use crate::tls::client::Encrypted;
+use crate::tls::{ClientConnector, TlsError, TlsMode};
+
+/// Parameters of a query.
+pub(super) type Params<'p> = &'p [&'p (dyn ToSql + Sync)];
+
+/// All control connections to one engine.
+pub(super) struct Connections {
+    settings: Settings,
+    connector: Option<ClientConnector>,
+    /// Bounds the queries in flight.
+    permits: Arc<Semaphore>,
+    /// Guards the map only, never held across an await. Each slot's lock is held by its user.
+    slots: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Slot>>>>,
+    /// Guards the list of own backends, oldest first; never held across an await.
+    own: Mutex<VecDeque<BackendKey>>,
+}
+
+/// The place of one database's connection.
+#[derive(Default)]
+struct Slot {
+    session: Option<Session>,
+    failures: u32,
+}
+
+/// An established connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) backend: BackendKey,
+    /// Turns true when the connection has ended for whatever reason.
+    pub(super) ended: watch::Receiver<bool>,
+}
+
+/// One database's connection for the time of one question. Dropping it gives it back.
+pub(super) struct Control {
+    engine: EngineName,
+    statement_timeout: Duration,
+    slot: OwnedMutexGuard<Slot>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    pub(super) fn new(settings: Settings) -> Result<Self, TlsError> {
+        let connector = if settings.is_unix() { None } else { settings.tls.connector()? };
+        Ok(Self {
+            settings,
+            connector,
+            permits: Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX)),
+            slots: Mutex::default(),
+            own: Mutex::default(),
+        })
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether a backend is, or was, one of ours.
+    pub(super) fn is_own(&self, backend: BackendKey) -> bool {
+        lock(&self.own).contains(&backend)
+    }
+
+    /// A usable connection to a database: the kept one, or a new one.
+    pub(super) async fn control(&self, database: &str) -> Result<Control, EngineError> {
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| self.unreachable("waiting for a turn", "shutting down".to_owned()))?;
+        let slot = self.slot(database);
+        let mut slot = slot.lock_owned().await;
+        if slot.session.as_ref().is_none_or(|s| s.client.is_closed()) {
+            slot.session = None;
+            tokio::time::sleep(backoff(slot.failures)).await;
+            // Counted before the attempt, so that a caller that goes away in it counts too.
+            slot.failures = slot.failures.saturating_add(1);
+            slot.session = Some(self.connect(database).await?);
+            slot.failures = 0;
+        }
+        Ok(Control {
+            engine: self.settings.name.clone(),
+            statement_timeout: self.settings.statement_timeout,
+            slot,
+            _permit: permit,
+        })
+    }
+
+    fn slot(&self, database: &str) -> Arc<tokio::sync::Mutex<Slot>> {
+        let mut slots = lock(&self.slots);
+        if !slots.contains_key(database) && slots.len() >= CONTROL_KEPT_MAX {
+            // Idle connections make room; the ones in use stay and are bounded by the permits.
+            slots.retain(|_, slot| slot.try_lock().is_err());
+        }
+        Arc::clone(slots.entry(database.to_owned()).or_default())
+    }
+
+    /// Opens a connection, bounded by the connect timeout as a whole.
+    ///
+    /// Cancel safety: dropping the future closes whatever was opened.
+    pub(super) async fn connect(&self, database: &str) -> Result<Session, EngineError> {
+        let bound = self.settings.connect_timeout;
+        match tokio::time::timeout(bound, self.open(database)).await {
+            Ok(result) => result,
+            Err(_) => Err(EngineError::Timeout {
+                engine: self.settings.name.clone(),
+                what: "connecting",
+                after: bound,
+            }),
+        }
+    }
+
+    async fn open(&self, database: &str) -> Result<Session, EngineError> {
+        let fail = |e: &tokio_postgres::Error| {
+            translate(&self.settings.name, "connecting", self.settings.connect_timeout, e)
+        };
+        let tls = MakeTls { connector: self.connector.clone() };
+        let config = self.config(database);
+        let (client, connection) = config.connect(tls).await.map_err(|e| fail(&e))?;
+        let (sender, ended) = watch::channel(false);
+        let engine = self.settings.name.clone();
+        let _detached = spawn_named("engine-control", async move {
+            if let Err(error) = connection.await {
+                tracing::info!(%engine, error = %words(&error), "a control connection ended");
+            }
+            sender.send_replace(true);
+        });
+        let row = client.query_one(SETTLE, &[]).await.map_err(|e| fail(&e))?;
+        let read = || -> Result<BackendKey, tokio_postgres::Error> {
+            Ok(BackendKey { pid: row.try_get(0)?, backend_start: EngineTime(row.try_get(1)?) })
+        };
+        let backend = read().map_err(|e| fail(&e))?;
+        let mut own = lock(&self.own);
+        if own.len() >= OWN_BACKENDS_MAX {
+            // A forgotten one that still exists counts as a stranger: a false alarm at worst.
+            own.pop_front();
+        }
+        own.push_back(backend);
+        drop(own);
+        Ok(Session { client, backend, ended })
+    }
+
+    fn config(&self, database: &str) -> Config {
+        let settings = &self.settings;
+        let mut config = Config::new();
+        config
+            .host(&settings.host)
+            .port(settings.port)
+            .user(&settings.user)
+            .dbname(database)
+            .application_name(format!("fencewire/{}", settings.instance))
+            .options(options(settings.statement_timeout))
+            .ssl_mode(match (&self.connector, settings.tls.mode) {
+                (None, _) | (_, TlsMode::Disable) => SslMode::Disable,
+                (Some(_), TlsMode::Prefer) => SslMode::Prefer,
+                (Some(_), TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => {
+                    SslMode::Require
+                }
+            })
+            .connect_timeout(settings.connect_timeout)
+            // A partition must end a lock holder's connection within seconds, not hours.
+            .keepalives_idle(Duration::from_secs(5))
+            .keepalives_interval(Duration::from_secs(3))
+            .keepalives_retries(3)
+            .tcp_user_timeout(Duration::from_secs(15));
+        if let Some(password) = &settings.password {
+            config.password(password.expose());
+        }
+        config
+    }
+
+    fn unreachable(&self, what: &'static str, words: String) -> EngineError {
+        EngineError::Unreachable { engine: self.settings.name.clone(), what, words }
+    }
+}
+
+/// What every control connection is set to, whatever the role's and database's defaults are:
+/// nothing on the search path that a user can write to, read committed, durable commits, no
+/// parallel plans or just-in-time compilation for tiny queries.
+fn options(statement_timeout: Duration) -> String {
+    let statement_ms = statement_timeout.as_millis().max(1);
+    format!(
+        "-c search_path=pg_catalog,pg_temp -c statement_timeout={statement_ms} \
+         -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 \
+         -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
+         -c default_transaction_deferrable=off -c synchronous_commit=on -c jit=off \
+         -c max_parallel_workers_per_gather=0"
+    )
+}
+
+/// Switches off the idle limits that only some versions have, and tells who we are.
+const SETTLE: &str = concat!(
+    "SELECT a.pid, ",
+    micros!("a.backend_start"),
+    ", (SELECT count(set_config(name, '0', false)) FROM pg_settings ",
+    "WHERE name IN ('idle_session_timeout', 'transaction_timeout')) ",
+    "FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()",
+);
+
+/// The delay before an attempt that follows so many failed ones: 0, 50 ms, doubling, bounded.
+fn backoff(failures: u32) -> Duration {
+    if failures == 0 {
+        return Duration::ZERO;
+    }
+    let doubled = 50_u64.saturating_mul(1 << (failures - 1).min(10));
+    Duration::from_millis(doubled).min(BACKOFF_MAX)
+}
+
+impl Control {
+    /// Runs one query and returns its rows.
+    pub(super) async fn rows(
+        &mut self,
+        what: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, EngineError> {
+        let bound = self.statement_timeout + ANSWER_GRACE;
+        let Some(session) = &self.slot.session else {
+            return Err(EngineError::Unreachable {
+                engine: self.engine.clone(),
+                what,
+                words: "an earlier statement of this question broke the connection".to_owned(),
+            });
+        };
+        match tokio::time::timeout(bound, session.client.query(sql, params)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) => {
+                let error = translate(&self.engine, what, self.statement_timeout, &error);
+                if matches!(error, EngineError::Unreachable { .. }) {
+                    self.slot.session = None;
+                }
+                Err(error)
+            }
+            Err(_) => {
+                // The engine has not even kept its own timeout: this connection is of no use.
+                self.slot.session = None;
+                Err(EngineError::Timeout { engine: self.engine.clone(), what, after: bound })
+            }
+        }
+    }
+
+    /// Runs one query that must return exactly one row.
+    pub(super) async fn row(
+        &mut self,
+        what: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Row, EngineError> {
+        let mut rows = self.rows(what, sql, params).await?;
+        match (rows.pop(), rows.len()) {
+            (Some(row), 0) => Ok(row),
+            (_, rest) => Err(EngineError::Unexpected {
+                engine: self.engine.clone(),
+                what,
+                words: format!("one row was wanted; {rest} more came, or none"),
+            }),
+        }
+    }
+
+    /// A value of the wrong type or a NULL where none may be.
+    pub(super) fn odd(&self, what: &'static str, error: &tokio_postgres::Error) -> EngineError {
+        EngineError::Unexpected { engine: self.engine.clone(), what, words: words(error) }
+    }
+}
+
+/// Sorts a driver's error into our families.
+pub(super) fn translate(
+    engine: &EngineName,
+    what: &'static str,
+    bound: Duration,
+    error: &tokio_postgres::Error,
+) -> EngineError {
+    let engine = engine.clone();
+    let words = words(error);
+    let Some(code) = error.code() else {
+        return EngineError::Unreachable { engine, what, words };
+    };
+    let class = code.code().get(..2).unwrap_or_default();
+    if *code == SqlState::QUERY_CANCELED {
+        EngineError::Timeout { engine, what, after: bound }
+    } else if matches!(class, "08" | "53") || code.code().starts_with("57P") {
+        EngineError::Unreachable { engine, what, words }
+    } else if class == "28" {
+        let hint = "check user, password and pg_hba.conf for the control role".to_owned();
+        EngineError::Denied { engine, what, words, hint }
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        let hint = "grant the control role what it names".to_owned();
+        EngineError::Denied { engine, what, words, hint }
+    } else {
+        EngineError::Unexpected { engine, what, words }
+    }
+}
+
+/// The engine's own words with its code, or the whole chain of causes.
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        return format!("{}: {} ({})", db.severity(), db.message(), db.code().code());
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// A poisoned lock here guards a plain list or map that is whole after every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the driver our TLS.
+#[derive(Clone)]
+struct MakeTls {
+    connector: Option<ClientConnector>,
+}
+
+struct ConnectTls {
+    connector: Option<ClientConnector>,
+    host: String,
+}
+
+impl<S> MakeTlsConnect<S> for MakeTls
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Encrypted<S>;
+    type TlsConnect = ConnectTls;
+    type Error = TlsError;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<ConnectTls, TlsError> {
+        Ok(ConnectTls { connector: self.connector.clone(), host: host.to_owned() })
+    }
+}
+
+impl<S> TlsConnect<S> for ConnectTls
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Encrypted<S>;
+    type Error = TlsError;
+    type Future = Pin<Box<dyn Future<Output = Result<Encrypted<S>, TlsError>> + Send>>;
+
+    fn connect(self, transport: S) -> Self::Future {
+        Box::pin(async move {
+            match self.connector {
+                Some(connector) => connector.handshake(transport, &self.host).await,
+                None => Err(TlsError::Config("TLS is switched off for this engine".to_owned())),
+            }
+        })
+    }
+}
+
+impl<S> TlsStream for Encrypted<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    fn channel_binding(&self) -> ChannelBinding {
+        self.tls_server_end_point()
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_and_is_bounded() {
+        assert_eq!(backoff(0), Duration::ZERO);
+        assert_eq!(backoff(1), Duration::from_millis(50));
+        assert_eq!(backoff(3), Duration::from_millis(200));
+        assert_eq!(backoff(u32::MAX), BACKOFF_MAX);
+    }
+
+    #[test]
+    fn a_statement_timeout_of_zero_is_not_infinite() {
+        assert!(options(Duration::ZERO).contains("statement_timeout=1 "));
+    }
+}

@@ -1,0 +1,446 @@
+//! The engine lock: share locks on every table of a database, held by one control transaction.
+//!
+//! Purpose: the engine's own word that every transaction that has written to a table has ended,
+//! prepared ones included, and (while held) that none can write again, whoever runs it. Readers
+//! aren't touched. The transaction is READ ONLY and READ COMMITTED, gets no transaction id and
+//! keeps no snapshot, so it holds back no vacuum horizon; autovacuum of the locked tables waits.
+//!
+//! Called by `control`, which decides whether to hold or to confirm, bounds the attempts, and
+//! watches [`LockHandle::lost`].
+//!
+//! Not covered: sequences; large objects unless `pg_largeobject` could be locked (superuser);
+//! materialized views; foreign tables; tables created after the lock, and those of a transaction
+//! still open when the tables were listed (the census sees that transaction as a writer).
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+
+use super::connect::{Connections, Session, translate, words};
+use super::judge::{blocker, prepared};
+use super::{PgEngine, micros};
+use crate::base::ids::Namespace;
+use crate::engine::census::{Blocker, Why};
+use crate::engine::error::{EngineError, LockError};
+use crate::engine::identity::{BackendKey, EngineTime};
+use crate::engine::{ANSWER_GRACE, LOCK_ROUNDS_MAX};
+
+/// Which tables are locked: ordinary and partitioned ones that are not temporary, outside the
+/// system's schemas. `$where` adds to the filter.
+macro_rules! tables {
+    ($columns:literal, $where:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ",
+            "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' ",
+            "AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ",
+            $where
+        )
+    };
+}
+
+/// Tables that this transaction hasn't locked yet, in an order that all holders share.
+const MISSING: &str = tables!(
+    "format('%I.%I', n.nspname, c.relname)",
+    "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
+     AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
+     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) \
+     ORDER BY c.oid"
+);
+
+/// Tables that the control role may not lock in this mode.
+pub(super) const FORBIDDEN: &str = tables!(
+    "format('%I.%I', n.nspname, c.relname)",
+    "AND NOT has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE') \
+     AND NOT CASE WHEN current_setting('server_version_num')::int4 >= 170000 \
+     THEN has_table_privilege(c.oid, 'MAINTAIN') ELSE false END ORDER BY c.oid"
+);
+
+/// Share locks of ours that the engine knows, and the tables without one.
+const COVERAGE: &str = concat!(
+    "SELECT (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND granted ",
+    "AND locktype = 'relation' AND mode = 'ShareLock'), array_agg(t.name) FROM (",
+    tables!(
+        "format('%I.%I', n.nspname, c.relname) AS name",
+        "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
+         AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
+         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    ),
+    ") t",
+);
+
+/// Holders of locks that a share lock has to wait for; no pid means a prepared transaction.
+const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) FROM pg_locks l \
+    JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE l.locktype = 'relation' AND l.granted AND c.relpersistence <> 't' \
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', \
+    'ExclusiveLock', 'AccessExclusiveLock') \
+    AND (c.oid = 'pg_largeobject'::regclass \
+    OR (n.nspname !~ '^pg_' AND n.nspname <> 'information_schema')) GROUP BY l.pid ORDER BY l.pid";
+
+/// Inside a transaction the portal of the last extended query stays open, and with it a snapshot
+/// that holds back the vacuum horizon. The next simple query closes it and leaves none of its own.
+const DROP_SNAPSHOT: &str = "SELECT";
+
+/// The engine lock, held. Dropping it ends the connection, and with it the lock, a moment later;
+/// [`LockHandle::release`] waits for the engine's word.
+pub struct LockHandle {
+    session: Session,
+    namespace: Namespace,
+    tables: usize,
+    large_objects: bool,
+    taken_at: EngineTime,
+    bound: Duration,
+}
+
+/// What a lock covers at the moment of asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockCoverage {
+    /// Share locks that the engine says we hold.
+    pub held: usize,
+    /// Tables that exist without one: created since, quoted.
+    pub uncovered: Vec<String>,
+}
+
+impl LockHandle {
+    /// The namespace whose tables are locked.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// How many tables were locked when it was taken, `pg_largeobject` not counted.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.tables
+    }
+
+    /// Whether large objects are locked as well.
+    #[must_use]
+    pub fn large_objects(&self) -> bool {
+        self.large_objects
+    }
+
+    /// When the last table was locked, by the engine's clock.
+    #[must_use]
+    pub fn taken_at(&self) -> EngineTime {
+        self.taken_at
+    }
+
+    /// The backend that holds it.
+    #[must_use]
+    pub fn backend(&self) -> BackendKey {
+        self.session.backend
+    }
+
+    /// Whether its connection is known to have ended.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        *self.session.ended.borrow() || self.session.client.is_closed()
+    }
+
+    /// Completes when the connection has ended and the lock is gone. The future borrows nothing.
+    ///
+    /// A silent partition is noticed after about 15 s by keepalive, or by
+    /// [`LockHandle::coverage`]. Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ended = self.session.ended.clone();
+        async move {
+            // An error means that the connection's task is gone, which is the same.
+            let _ended = ended.wait_for(|ended| *ended).await;
+        }
+    }
+
+    /// Asks the engine, through the holder itself, what is locked.
+    ///
+    /// Cancel safety: the lock stays; the answer is lost.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] when the holder doesn't answer within the control timeout.
+    pub async fn coverage(&self) -> Result<LockCoverage, LockError> {
+        let ask = self.session.client.query_one(COVERAGE, &[]);
+        let row = self.answered(ask).await?;
+        self.answered(self.session.client.batch_execute(DROP_SNAPSHOT)).await?;
+        let read = || -> Result<(i64, Option<Vec<String>>), tokio_postgres::Error> {
+            Ok((row.try_get(0)?, row.try_get(1)?))
+        };
+        let (held, uncovered) = read().map_err(|e| self.gone(words(&e)))?;
+        Ok(LockCoverage {
+            held: usize::try_from(held).unwrap_or(0),
+            uncovered: uncovered.unwrap_or_default(),
+        })
+    }
+
+    /// Gives the lock back and waits for the engine's word.
+    ///
+    /// Cancel safety: dropping the future ends the connection, which releases the lock as well.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] when the lock was gone before: the fence was not covered for a while.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.answered(self.session.client.batch_execute("COMMIT")).await
+    }
+
+    async fn answered<T>(
+        &self,
+        ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, LockError> {
+        match tokio::time::timeout(self.bound, ask).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.gone(words(&error))),
+            Err(_) => Err(self.gone(format!("no answer within {:?}", self.bound))),
+        }
+    }
+
+    fn gone(&self, words: String) -> LockError {
+        LockError::Lost { namespace: self.namespace.to_string(), words }
+    }
+}
+
+impl std::fmt::Debug for LockHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LockHandle({}, {} tables)", self.namespace, self.tables)
+    }
+}
+
+/// Why one attempt ended without a lock.
+enum Failed {
+    /// Somebody holds a conflicting lock, or two waiters met.
+    Busy,
+    /// A table was dropped, renamed or replaced between listing and locking.
+    Moved,
+    /// The role may not; the engine's words.
+    Forbidden(String),
+    /// No room for so many locks.
+    NoRoom(usize, String),
+    /// Anything else.
+    Engine(EngineError),
+}
+
+impl PgEngine {
+    /// Takes share locks on all tables of the namespace's database, on a connection of its own.
+    ///
+    /// One attempt: at most `lock_timeout` per table and four times that in total; the caller
+    /// tries again within its own bound. Values near the engine's `deadlock_timeout` or above (it
+    /// is 1 s unless set otherwise) make the engine cancel an autovacuum that is in the way;
+    /// shorter ones fail on it.
+    ///
+    /// Cancel safety: dropping the future closes the connection; the engine drops the locks when
+    /// the running statement ends, at the latest after its timeout.
+    ///
+    /// # Errors
+    /// As [`LockError`] says; `Busy` names who was in the way.
+    pub async fn take_lock(
+        &self,
+        namespace: &Namespace,
+        lock_timeout: Duration,
+    ) -> Result<LockHandle, LockError> {
+        let database = self.database_of(namespace)?;
+        for _ in 0..LOCK_ROUNDS_MAX {
+            let session = self.connections.connect(database).await?;
+            let attempt = Attempt {
+                connections: &self.connections,
+                session: &session,
+                lock_timeout: lock_timeout.max(Duration::from_millis(1)),
+            };
+            match attempt.run().await {
+                Ok(Some((tables, large_objects, taken_at))) => {
+                    return Ok(LockHandle {
+                        session,
+                        namespace: namespace.clone(),
+                        tables,
+                        large_objects,
+                        taken_at,
+                        bound: self.connections.settings().statement_timeout + ANSWER_GRACE,
+                    });
+                }
+                Ok(None) | Err(Failed::Moved) => {}
+                Err(Failed::Busy) => {
+                    drop(session);
+                    let blockers = self.lock_holders(database).await?;
+                    return Err(LockError::Busy { namespace: namespace.to_string(), blockers });
+                }
+                Err(Failed::Forbidden(words)) => {
+                    return Err(self.forbidden(database, words).await?);
+                }
+                Err(Failed::NoRoom(tables, words)) => {
+                    return Err(LockError::TooMany { tables, words });
+                }
+                Err(Failed::Engine(error)) => return Err(error.into()),
+            }
+        }
+        Err(LockError::Unstable { namespace: namespace.to_string(), rounds: LOCK_ROUNDS_MAX })
+    }
+
+    /// Who holds locks that a share lock must wait for, now.
+    async fn lock_holders(&self, database: &str) -> Result<Vec<Blocker>, EngineError> {
+        let mut control = self.connections.control(database).await?;
+        let now = self.see(&mut control).await?.now;
+        let rows = control.rows("lock holders", HOLDERS, &[]).await?;
+        let observed = self.observe(&mut control).await?;
+        let mut blockers = Vec::new();
+        for row in rows {
+            let read = || Ok((row.try_get(0)?, row.try_get(1)?));
+            let (pid, table): (Option<i32>, String) =
+                read().map_err(|e| control.odd("lock holders", &e))?;
+            match pid.map(|pid| observed.backends.get(&pid)) {
+                // The lock table doesn't name the prepared transaction: all are listed.
+                None => blockers.extend(observed.prepared.iter().map(|p| prepared(p, now))),
+                Some(Some(backend)) if !backend.own => {
+                    let named = blocker(backend, None, Why::HoldsTableLock, now);
+                    blockers.push(Blocker { object: Some(table), ..named });
+                }
+                // Our own, or ended between the two statements.
+                Some(Some(_) | None) => {}
+            }
+        }
+        Ok(blockers)
+    }
+
+    async fn forbidden(&self, database: &str, words: String) -> Result<LockError, EngineError> {
+        let mut control = self.connections.control(database).await?;
+        let rows = control.rows("lock rights", FORBIDDEN, &[]).await?;
+        let version = self.see(&mut control).await?.identity.server_version_num;
+        let role = if version >= 170_000 { "pg_maintain" } else { "pg_write_all_data" };
+        let user = self.connections.settings().user.replace('"', "\"\"");
+        let table = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(words);
+        Ok(LockError::NotAllowed {
+            table,
+            others: rows.len().saturating_sub(1),
+            hint: format!("run: GRANT {role} TO \"{user}\"; or set engine_lock to off"),
+        })
+    }
+}
+
+/// One transaction that tries to lock everything.
+struct Attempt<'a> {
+    connections: &'a Connections,
+    session: &'a Session,
+    lock_timeout: Duration,
+}
+
+impl Attempt<'_> {
+    /// Lists and locks until nothing is missing; `None` when that doesn't come to an end.
+    async fn run(&self) -> Result<Option<(usize, bool, EngineTime)>, Failed> {
+        let lock_ms = self.lock_timeout.as_millis();
+        let total_ms = lock_ms.saturating_mul(4);
+        self.execute(&format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; \
+             SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}"
+        ))
+        .await?;
+        let mut locked = 0;
+        for _ in 0..LOCK_ROUNDS_MAX {
+            let missing = self.missing().await?;
+            if missing.is_empty() {
+                let large_objects = self.large_objects().await?;
+                let taken_at = self.settle().await?;
+                return Ok(Some((locked, large_objects, taken_at)));
+            }
+            locked += missing.len();
+            self.execute(&lock_statement(&missing)).await.map_err(|failed| match failed {
+                Failed::NoRoom(_, words) => Failed::NoRoom(locked, words),
+                other @ (Failed::Busy
+                | Failed::Moved
+                | Failed::Forbidden(_)
+                | Failed::Engine(_)) => other,
+            })?;
+        }
+        Ok(None)
+    }
+
+    async fn missing(&self) -> Result<Vec<String>, Failed> {
+        let rows = self.bounded(self.session.client.query(MISSING, &[])).await?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(|e| self.sort(&e))
+    }
+
+    /// Locks large objects where the role may; a refusal doesn't spoil the transaction.
+    async fn large_objects(&self) -> Result<bool, Failed> {
+        self.execute("SAVEPOINT large_objects").await?;
+        match self.execute("LOCK TABLE ONLY pg_catalog.pg_largeobject IN SHARE MODE").await {
+            Ok(()) => Ok(true),
+            Err(Failed::Forbidden(_)) => {
+                self.execute("ROLLBACK TO SAVEPOINT large_objects").await.map(|()| false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Reads when it was, and puts the session's usual timeout back.
+    async fn settle(&self) -> Result<EngineTime, Failed> {
+        const NOW: &str = concat!("SELECT ", micros!("clock_timestamp()"));
+        let row = self.bounded(self.session.client.query_one(NOW, &[])).await?;
+        let usual = self.connections.settings().statement_timeout.as_millis().max(1);
+        // Last, because it is a simple query: see DROP_SNAPSHOT.
+        self.execute(&format!("SET LOCAL statement_timeout = {usual}")).await?;
+        row.try_get(0).map(EngineTime).map_err(|e| self.sort(&e))
+    }
+
+    async fn execute(&self, sql: &str) -> Result<(), Failed> {
+        self.bounded(self.session.client.batch_execute(sql)).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Failed> {
+        let settings = self.connections.settings();
+        let after =
+            self.lock_timeout.saturating_mul(4).max(settings.statement_timeout) + ANSWER_GRACE;
+        match tokio::time::timeout(after, ask).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.sort(&error)),
+            Err(_) => Err(Failed::Engine(EngineError::Timeout {
+                engine: settings.name.clone(),
+                what: "the engine lock",
+                after,
+            })),
+        }
+    }
+
+    fn sort(&self, error: &tokio_postgres::Error) -> Failed {
+        let settings = self.connections.settings();
+        let other = || {
+            let bound = settings.statement_timeout;
+            Failed::Engine(translate(&settings.name, "the engine lock", bound, error))
+        };
+        let Some(code) = error.code() else {
+            return other();
+        };
+        if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED, SqlState::T_R_DEADLOCK_DETECTED]
+            .contains(code)
+        {
+            Failed::Busy
+        } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            Failed::Forbidden(words(error))
+        } else if *code == SqlState::OUT_OF_MEMORY {
+            Failed::NoRoom(0, words(error))
+        } else if [
+            SqlState::UNDEFINED_TABLE,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::WRONG_OBJECT_TYPE,
+        ]
+        .contains(code)
+        {
+            Failed::Moved
+        } else {
+            other()
+        }
+    }
+}
+
+/// `ONLY` belongs to each name; partitions are in the list under their own names.
+fn lock_statement(tables: &[String]) -> String {
+    let mut sql = String::from("LOCK TABLE ");
+    for (index, table) in tables.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        // Writing to a string can't fail.
+        let _ok = write!(sql, "{comma}ONLY {table}");
+    }
+    sql.push_str(" IN SHARE MODE");
+    sql
+}

@@ -1,0 +1,124 @@
+//! Connections: TLS modes against a server that demands it, failures by family, reuse.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fencewire::base::ids::Namespace;
+use fencewire::base::secret::Secret;
+use fencewire::engine::{EngineError, PgEngine, Settings};
+use fencewire::tls::{ClientTls, TlsMode};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use crate::cluster::{Pg, app, eventually};
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn with_tls(pg: &Pg, mode: TlsMode, ca_file: Option<PathBuf>) -> PgEngine {
+    let tls = ClientTls { mode, ca_file };
+    PgEngine::new(Settings { tls, ..pg.settings("postgres") }).unwrap()
+}
+
+#[tokio::test]
+async fn tls_modes_mean_what_libpq_says() {
+    let mut pg = Pg::start().await;
+    let plain = with_tls(&pg, TlsMode::Require, None).check().await.unwrap_err();
+    assert!(matches!(plain, EngineError::Unreachable { .. }), "{plain}");
+    with_tls(&pg, TlsMode::Prefer, None).check().await.unwrap();
+
+    pg.down("INT");
+    let (ca, key) = (authority(), KeyPair::generate().unwrap());
+    let names = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    pg.place("server.crt", &names.signed_by(&key, &ca).unwrap().pem());
+    pg.place("server.key", &key.serialize_pem());
+    pg.place("ca.pem", &ca.pem());
+    pg.place("foreign.pem", &authority().pem());
+    pg.place("pg_hba.conf", "local all all trust\nhostssl all all all scram-sha-256\n");
+    pg.place("postgresql.auto.conf", "ssl = on\n");
+    pg.up().await;
+    let (good, foreign) = (pg.data().join("ca.pem"), pg.data().join("foreign.pem"));
+
+    let refused = with_tls(&pg, TlsMode::Disable, None).check().await.unwrap_err();
+    assert!(matches!(refused, EngineError::Denied { .. }), "{refused}");
+    for (mode, ca_file, works) in [
+        (TlsMode::Prefer, None, true),
+        (TlsMode::Require, None, true),
+        (TlsMode::Require, Some(&good), true),
+        (TlsMode::Require, Some(&foreign), false),
+        (TlsMode::VerifyCa, Some(&good), true),
+        (TlsMode::VerifyCa, Some(&foreign), false),
+        (TlsMode::VerifyFull, Some(&good), true),
+        (TlsMode::VerifyFull, Some(&foreign), false),
+        (TlsMode::VerifyFull, None, false),
+    ] {
+        let result = with_tls(&pg, mode, ca_file.cloned()).check().await;
+        assert_eq!(result.is_ok(), works, "{mode:?} {ca_file:?}: {result:?}");
+    }
+    let localhost = |mode| {
+        let tls = ClientTls { mode, ca_file: Some(good.clone()) };
+        let host = "localhost".to_owned();
+        PgEngine::new(Settings { host, tls, ..pg.settings("postgres") }).unwrap()
+    };
+    localhost(TlsMode::VerifyCa).check().await.unwrap();
+    let wrong = localhost(TlsMode::VerifyFull).check().await.unwrap_err();
+    assert!(wrong.to_string().contains("localhost"), "{wrong}");
+}
+
+#[tokio::test]
+async fn failures_have_families_and_the_engines_words() {
+    let mut pg = Pg::start().await;
+    let password = Some(Secret::new("wrong".to_owned()));
+    let denied = PgEngine::new(Settings { password, ..pg.settings("postgres") }).unwrap();
+    let denied = denied.check().await.unwrap_err();
+    assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
+    assert!(denied.to_string().contains("28P01") && denied.to_string().contains("old"), "{denied}");
+
+    let engine = PgEngine::new(pg.socket_settings()).unwrap();
+    engine.check().await.unwrap();
+    let absent = engine.identity("nowhere").await.unwrap_err();
+    assert!(matches!(absent, EngineError::Unexpected { .. }), "{absent}");
+    let foreign = engine.cutoff(&Namespace::parse("new/app").unwrap()).await.unwrap_err();
+    assert!(foreign.to_string().contains("another engine"), "{foreign}");
+
+    let hasty =
+        Settings { statement_timeout: Duration::from_millis(200), ..pg.settings("postgres") };
+    let hasty = PgEngine::new(hasty).unwrap();
+    hasty.cutoff(&app()).await.unwrap();
+    let client = pg.client("app").await;
+    client.batch_execute("BEGIN; LOCK TABLE pg_database").await.unwrap();
+    let late = hasty.cutoff(&app()).await.unwrap_err();
+    assert!(matches!(late, EngineError::Timeout { .. }), "{late}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+
+    pg.down("QUIT");
+    eventually("it is unreachable", async || {
+        matches!(engine.check().await, Err(EngineError::Unreachable { .. }))
+    })
+    .await;
+    pg.up().await;
+    engine.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_per_database_is_reused_and_the_number_is_bounded() {
+    let pg = Pg::start().await;
+    let engine = pg.engine();
+    let client = pg.client("app").await;
+    let ours = async || -> i64 {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencewire/test'";
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    let (one, two) = tokio::join!(engine.identity("app"), engine.identity("app"));
+    assert_eq!(one.unwrap(), two.unwrap());
+    assert_eq!(ours().await, 1);
+    for number in 0..fencewire::engine::CONTROL_KEPT_MAX {
+        let database = format!("d{number}");
+        client.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
+        engine.identity(&database).await.unwrap();
+    }
+    let most = i64::try_from(fencewire::engine::CONTROL_KEPT_MAX).unwrap();
+    eventually("idle connections made room", async || ours().await <= most).await;
+}
