@@ -2,5 +2,8 @@
 //!
 //! Every layer may import this one; it imports nothing of ours.
 
+pub mod clock;
+pub mod fault;
 pub mod ids;
+pub mod limits;
 pub mod secret;

@@ -1,1 +1,11 @@
-//! (see docs/ARCHITECTURE.md)
+//! L2: in-memory admission. What is open, who is running under which generation, who is waited for.
+//!
+//! Invariants 1 to 7 of `docs/INVARIANTS.md` live here. `control/` changes gates, `wire/` asks them.
+
+pub mod admission;
+pub mod core;
+pub mod drain;
+pub mod lease;
+pub mod registry;
+pub mod slot;
+pub mod word;

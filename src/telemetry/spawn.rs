@@ -74,3 +74,12 @@ mod tests {
         assert_eq!(spawn_blocking_named("sum", || 2 + 2).await.unwrap(), 4);
     }
 }
+
+/// Spawns a session's task: no span around it, because it is polled at each message.
+pub fn spawn_session<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::task::spawn(future)
+}

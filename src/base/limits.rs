@@ -1,0 +1,106 @@
+//! Every bound, by name, with its unit last.
+//!
+//! Purpose: a bound is found, reviewed and changed in one place. Relations between bounds that
+//! must hold are asserted at compile time at the end. Each part adds its own section.
+//!
+//! Callers: every layer. Values an operator may set are in the configuration; what is here bounds
+//! those too.
+
+// --- control plane -------------------------------------------------------------------------
+
+/// Default deadline of a write or import drain, in milliseconds.
+pub const WRITE_DRAIN_DEFAULT_MS: u64 = 30_000;
+
+/// Default deadline of a read drain, in milliseconds.
+pub const READ_DRAIN_DEFAULT_MS: u64 = 30_000;
+
+/// Longest deadline a drain policy may name, in milliseconds: one day.
+pub const DRAIN_DEADLINE_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Longest hold a drain policy may name, in milliseconds: ten minutes.
+pub const HOLD_MAX_MS: u64 = 10 * 60 * 1000;
+
+/// Least time given to forced work to be seen to end, in milliseconds.
+pub const FORCED_RELEASE_GRACE_MS: u64 = 10_000;
+
+/// Longest summary of a validation, in bytes.
+pub const VALIDATION_SUMMARY_BYTES: usize = 4096;
+
+/// Longest approver, incident reference or reason of an adoption, in bytes.
+pub const ADOPTION_TEXT_BYTES: usize = 1024;
+
+/// Longest name among the options of a created target, in bytes.
+pub const CREATE_OPTION_BYTES: usize = 63;
+
+/// Most changes of ownership one record keeps; beyond, adoption is refused.
+pub const ADOPTIONS_MAX: usize = 64;
+
+/// How long receipts of other than the owning operation are kept by default, in milliseconds.
+pub const RECEIPT_RETENTION_DEFAULT_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
+// --- store ---------------------------------------------------------------------------------
+
+/// Longest wait for another process's lock on the embedded store, in milliseconds.
+pub const STORE_BUSY_TIMEOUT_MS: u64 = 5_000;
+
+/// Requests that may wait for the embedded store's thread at once.
+pub const STORE_QUEUE_REQUESTS: usize = 256;
+
+/// Largest stored record or receipt, in bytes; larger ones are refused before they are written.
+pub const STORED_RECORD_BYTES: usize = 1024 * 1024;
+
+/// Largest marker file that is read, in bytes.
+pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Most receipts one listing answers with.
+pub const RECEIPT_LIST_MAX: usize = 10_000;
+
+// --- tests ---------------------------------------------------------------------------------
+
+/// Longest time a parked fault point waits in a debug build, in milliseconds.
+pub const FAULT_PARK_MAX_MS: u64 = 120_000;
+
+const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
+const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
+const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);
+const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
+const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
+
+// The wire, client side and engine side.
+
+/// Longest startup packet taken from a client: PostgreSQL's own limit.
+pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
+/// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
+pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
+/// Longest statement text that is read to its end before it is forwarded; longer ones are judged
+/// by their beginning and are at least unprovable.
+pub const STATEMENT_INSPECT_BYTES_MAX: usize = 1 << 20;
+/// Longest beginning of a Bind, Execute, Describe or Close that is searched for its names.
+pub const NAMES_INSPECT_BYTES_MAX: usize = 16 << 10;
+/// Longest engine message (error, parameter status) that is read whole; longer ones pass unread.
+pub const ENGINE_MESSAGE_INSPECT_BYTES_MAX: usize = 64 << 10;
+/// One read from a socket. The buffer is the thread's, lent to a session while it has bytes.
+pub const SCRATCH_BYTES: usize = 64 << 10;
+/// ReadyForQuery answers a session may be owed before its client is no longer read.
+pub const OWED_MAX: usize = 16_384;
+/// Names of prepared statements remembered per session.
+pub const PREPARED_NAMES_MAX: usize = 65_536;
+/// Named portals remembered per session.
+pub const PORTALS_MAX: usize = 1_024;
+/// Accepted connections waiting for one worker.
+pub const ACCEPT_QUEUE_MAX: usize = 1_024;
+/// How long a CancelRequest may take to be delivered to the engine.
+pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
+/// How often an injected ROLLBACK is tried before the backend is left to be terminated.
+pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
+/// How long sessions that were told to end are waited for when the proxy stops.
+pub const STOP_LINGER_MS: u64 = 2_000;
+/// Threads of the control side: admin, drains, control connections.
+pub const CONTROL_THREADS: usize = 2;
+/// The engine's bound of one control statement.
+pub const CONTROL_STATEMENT_TIMEOUT_MS: u64 = 10_000;
+/// Statement texts whose class one worker remembers.
+pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
+
+const _: () = assert!(STARTUP_PACKET_BYTES_MAX < SCRATCH_BYTES);
+const _: () = assert!(NAMES_INSPECT_BYTES_MAX <= STATEMENT_INSPECT_BYTES_MAX);

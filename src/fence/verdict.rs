@@ -1,0 +1,325 @@
+//! The data-plane decision: may this work run now, and must the engine be told to refuse writes?
+//!
+//! Purpose: one pure function, [`judge`], over what the gate publishes ([`Policy`]), what is asked
+//! and what the session's transaction already holds. Invariants 2 and 4 of `docs/INVARIANTS.md`
+//! rest on it. Called by `gate/`; tests call it directly. It reads no clock, touches no session and
+//! doesn't register leases: that is the gate's critical section.
+
+use crate::base::ids::{Generation, OperationId, Revision};
+use crate::fence::code::Denial;
+use crate::fence::record::InFlight;
+use crate::fence::state::{FenceState, OperationClass, admits};
+use crate::sql::StatementClass;
+
+/// An in-memory closure on top of the durable state (contract 1.3, overlays). Never persisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlay {
+    /// Nothing on top: the durable state alone decides.
+    None,
+    /// A closing write command is being persisted: writes and lifecycle are denied.
+    Installing,
+    /// A read fence is being persisted: reads and streams are denied.
+    ClosingReads,
+    /// A quarantined target is being created: everything is denied.
+    CreatingTarget,
+    /// A commit's outcome is not known: everything is denied.
+    Indeterminate,
+}
+
+/// What a gate publishes beside its word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// The durable (or derived) state.
+    pub state: FenceState,
+    /// The closure on top of it.
+    pub overlay: Overlay,
+    /// The rule for writers of an older generation.
+    pub in_flight: InFlight,
+    /// Revision of the record, 0 without one.
+    pub revision: Revision,
+    /// The owner, if there is a record.
+    pub operation: Option<OperationId>,
+}
+
+impl Policy {
+    /// The policy of a namespace about which nothing is known yet: everything is denied.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self {
+            state: FenceState::UnknownUnavailable,
+            overlay: Overlay::None,
+            in_flight: InFlight::Finish,
+            revision: Revision(0),
+            operation: None,
+        }
+    }
+
+    /// The policy of a namespace that has no record.
+    #[must_use]
+    pub const fn unfenced() -> Self {
+        Self {
+            state: FenceState::Unfenced,
+            overlay: Overlay::None,
+            in_flight: InFlight::Finish,
+            revision: Revision(0),
+            operation: None,
+        }
+    }
+
+    /// Whether work of one class may begin now, outside any transaction.
+    ///
+    /// # Errors
+    /// The denial a client gets.
+    pub fn admits(&self, class: StatementClass) -> Result<(), Denial> {
+        let work = work_of(class);
+        self.overlay.admits(work).and_then(|()| admits(self.state, work)).map_err(|denial| {
+            match (denial, class) {
+                (Denial::WriteFenced, StatementClass::Lifecycle) => Denial::Lifecycle,
+                (Denial::WriteFenced, StatementClass::Unprovable) => Denial::Unprovable,
+                (other, _) => other,
+            }
+        })
+    }
+
+    /// Whether writes may begin: the contract's NormalWrite column with the overlay on top.
+    #[must_use]
+    pub fn writes_open(&self) -> bool {
+        self.admits(StatementClass::Write).is_ok()
+    }
+
+    /// Whether reads may begin: the contract's NormalRead column with the overlay on top.
+    #[must_use]
+    pub fn reads_open(&self) -> bool {
+        self.admits(StatementClass::Read).is_ok()
+    }
+
+    /// Whether every class may begin.
+    #[must_use]
+    pub fn all_open(&self) -> bool {
+        self.writes_open()
+            && self.reads_open()
+            && self.admits(StatementClass::Lifecycle).is_ok()
+            && self.admits(StatementClass::Stream).is_ok()
+    }
+}
+
+/// The contract's operation class for a statement class.
+const fn work_of(class: StatementClass) -> OperationClass {
+    match class {
+        StatementClass::Read | StatementClass::Session | StatementClass::TransactionControl => {
+            OperationClass::NormalRead
+        }
+        StatementClass::Stream => OperationClass::Stream,
+        StatementClass::Write | StatementClass::Ddl | StatementClass::Unprovable => {
+            OperationClass::NormalWrite
+        }
+        StatementClass::Lifecycle => OperationClass::Lifecycle,
+    }
+}
+
+impl Overlay {
+    fn admits(self, work: OperationClass) -> Result<(), Denial> {
+        let observing = matches!(work, OperationClass::Maintenance | OperationClass::Observability);
+        let writing = matches!(
+            work,
+            OperationClass::NormalWrite
+                | OperationClass::Vacuum
+                | OperationClass::CapabilityImport
+                | OperationClass::Lifecycle
+        );
+        let reading = matches!(work, OperationClass::NormalRead | OperationClass::Stream);
+        match self {
+            Self::None => Ok(()),
+            Self::Installing if writing => Err(Denial::WriteFenced),
+            Self::ClosingReads if reading => Err(Denial::ReadFenced),
+            Self::CreatingTarget if !observing => Err(Denial::TargetQuarantined),
+            Self::Indeterminate if !observing => Err(Denial::StateUnavailable),
+            Self::Installing | Self::ClosingReads | Self::CreatingTarget | Self::Indeterminate => {
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a session's open transaction (or unfinished program) already holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Whether it was admitted as a writer.
+    pub writer: bool,
+    /// The generation it began under.
+    pub generation: Generation,
+}
+
+/// The answer of [`judge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may run.
+    Admit {
+        /// The engine must be in read-only mode for it (wire.md W17).
+        guard: bool,
+    },
+    /// It may not.
+    Refuse(Denial),
+}
+
+/// Decides one program or statement (wire.md W3, W14; contract 1.7).
+///
+/// `now` is the gate's current generation, `held` what the session's transaction or unfinished
+/// program already has, `None` outside both.
+#[must_use]
+pub fn judge(
+    policy: &Policy,
+    now: Generation,
+    class: StatementClass,
+    held: Option<Held>,
+) -> Verdict {
+    let Some(held) = held else {
+        return match policy.admits(class) {
+            Ok(()) => Verdict::Admit { guard: !policy.writes_open() },
+            Err(denial) => Verdict::Refuse(denial),
+        };
+    };
+    if !class.is_writer() {
+        return judge_reader(policy, class, held);
+    }
+    let current = held.generation == now;
+    match (held.writer, policy.admits(class)) {
+        (true, Ok(())) => Verdict::Admit { guard: false },
+        (true, Err(denial)) => match (policy.in_flight, policy.overlay) {
+            (_, Overlay::Indeterminate | Overlay::CreatingTarget) => Verdict::Refuse(denial),
+            (InFlight::Finish, _) if lets_writers_finish(policy.state) => {
+                Verdict::Admit { guard: false }
+            }
+            (InFlight::Finish | InFlight::Refuse, _) => Verdict::Refuse(denial),
+        },
+        (false, Ok(())) if current => Verdict::Admit { guard: false },
+        (false, Ok(())) => Verdict::Refuse(Denial::StaleTransaction),
+        (false, Err(denial)) => Verdict::Refuse(denial),
+    }
+}
+
+/// Whether a writer admitted before this state came may run on to its end: on a source, always; on
+/// a target or where nothing is known, never.
+const fn lets_writers_finish(state: FenceState) -> bool {
+    match state {
+        FenceState::Unfenced
+        | FenceState::Absent
+        | FenceState::SourceDraining
+        | FenceState::SourceWriteFenced
+        | FenceState::SourceReadDraining
+        | FenceState::SourceReadFenced
+        | FenceState::Released => true,
+        FenceState::TargetQuarantined
+        | FenceState::TargetImportDraining
+        | FenceState::TargetValidating
+        | FenceState::TargetWriteFenced
+        | FenceState::TargetWritable
+        | FenceState::TargetAborted
+        | FenceState::UnknownUnavailable => false,
+    }
+}
+
+/// A reader inside a transaction or unfinished program. Its end (COMMIT, ROLLBACK) is never denied:
+/// nothing can be written by it that wasn't admitted before.
+fn judge_reader(policy: &Policy, class: StatementClass, held: Held) -> Verdict {
+    let admit = Verdict::Admit { guard: !held.writer && !policy.writes_open() };
+    match (class, policy.admits(class)) {
+        (StatementClass::TransactionControl, _) | (_, Ok(())) => admit,
+        (_, Err(denial)) => Verdict::Refuse(denial),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Generation = Generation(7);
+    const OLD: Generation = Generation(6);
+
+    fn fenced(in_flight: InFlight) -> Policy {
+        Policy { state: FenceState::SourceWriteFenced, in_flight, ..Policy::unfenced() }
+    }
+
+    fn held(writer: bool, generation: Generation) -> Option<Held> {
+        Some(Held { writer, generation })
+    }
+
+    #[test]
+    fn a_closed_write_gate_names_the_kind_of_refusal() {
+        let policy = fenced(InFlight::Finish);
+        for (class, denial) in [
+            (StatementClass::Write, Denial::WriteFenced),
+            (StatementClass::Ddl, Denial::WriteFenced),
+            (StatementClass::Lifecycle, Denial::Lifecycle),
+            (StatementClass::Unprovable, Denial::Unprovable),
+        ] {
+            assert_eq!(judge(&policy, NOW, class, None), Verdict::Refuse(denial));
+        }
+        for class in [
+            StatementClass::Read,
+            StatementClass::Session,
+            StatementClass::TransactionControl,
+            StatementClass::Stream,
+        ] {
+            assert_eq!(judge(&policy, NOW, class, None), Verdict::Admit { guard: true });
+        }
+    }
+
+    #[test]
+    fn an_older_transaction_never_becomes_a_writer() {
+        let open = Policy::unfenced();
+        let write = StatementClass::Write;
+        assert_eq!(
+            judge(&open, NOW, write, held(false, OLD)),
+            Verdict::Refuse(Denial::StaleTransaction)
+        );
+        assert_eq!(judge(&open, NOW, write, held(false, NOW)), Verdict::Admit { guard: false });
+        assert_eq!(
+            judge(&fenced(InFlight::Finish), NOW, write, held(false, OLD)),
+            Verdict::Refuse(Denial::WriteFenced)
+        );
+    }
+
+    #[test]
+    fn writers_in_flight_finish_or_are_refused_by_rule() {
+        let write = StatementClass::Write;
+        assert_eq!(
+            judge(&fenced(InFlight::Finish), NOW, write, held(true, OLD)),
+            Verdict::Admit { guard: false }
+        );
+        assert_eq!(
+            judge(&fenced(InFlight::Refuse), NOW, write, held(true, OLD)),
+            Verdict::Refuse(Denial::WriteFenced)
+        );
+        let read = StatementClass::Read;
+        assert_eq!(
+            judge(&fenced(InFlight::Refuse), NOW, read, held(true, OLD)),
+            Verdict::Admit { guard: false }
+        );
+    }
+
+    #[test]
+    fn unknown_state_denies_new_work_but_lets_a_transaction_end() {
+        let policy = Policy::unknown();
+        for class in [StatementClass::Read, StatementClass::Write, StatementClass::Session] {
+            assert_eq!(judge(&policy, NOW, class, None), Verdict::Refuse(Denial::StateUnavailable));
+        }
+        let end = StatementClass::TransactionControl;
+        assert_eq!(judge(&policy, NOW, end, held(true, OLD)), Verdict::Admit { guard: false });
+        assert_eq!(
+            judge(&policy, NOW, StatementClass::Write, held(true, OLD)),
+            Verdict::Refuse(Denial::StateUnavailable)
+        );
+    }
+
+    #[test]
+    fn the_installing_overlay_closes_writes_before_anything_is_durable() {
+        let policy = Policy { overlay: Overlay::Installing, ..Policy::unfenced() };
+        assert!(!policy.writes_open());
+        assert!(policy.reads_open());
+        assert_eq!(
+            judge(&policy, NOW, StatementClass::Write, held(true, OLD)),
+            Verdict::Admit { guard: false }
+        );
+    }
+}

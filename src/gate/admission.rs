@@ -1,0 +1,178 @@
+//! The one place where work is admitted: publish the lease, read the gate again, or take it back.
+//!
+//! Purpose: invariant 2, deciding and registering are one critical section with respect to a
+//! closing gate, without a lock (wire.md W1 to W3). A session publishes its lease in its own slot
+//! and then reads the word again; a closing gate changes the word and then reads the slots. Both
+//! are sequentially consistent, so at least one of the two sees the other: either the session sees
+//! the closed word and takes its lease back, or the drain sees the lease and waits for it.
+//!
+//! Called by `wire/`. It allocates nothing but the refusal, and touches no line that another
+//! session writes.
+
+use std::sync::Arc;
+
+use crate::base::ids::{Namespace, SessionId};
+use crate::fence::code::Denial;
+use crate::fence::verdict::{Held, Verdict, judge};
+use crate::gate::lease::Lease;
+use crate::gate::registry::{Gate, Published};
+use crate::gate::slot::{Card, Slot, Stamp};
+use crate::gate::word::Word;
+use crate::sql::StatementClass;
+
+/// A session's seat at a gate: the gate and its slot in the gate's table.
+#[derive(Debug)]
+pub struct Seat {
+    gate: Arc<Gate>,
+    slot: Arc<Slot>,
+}
+
+/// A typed refusal, with what the client is told about the fence.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Which one.
+    pub denial: Denial,
+    /// The namespace that refused.
+    pub namespace: Namespace,
+    /// What was published when it was refused.
+    pub published: Arc<Published>,
+}
+
+/// Whether an admitted program needs the engine in read-only mode (wire.md W17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// The gate is open: nothing is injected.
+    Off,
+    /// Writes are closed: the engine must refuse them for this program.
+    On,
+}
+
+impl Seat {
+    /// Takes a seat: from now on the gate's drains look at this session's slot.
+    #[must_use]
+    pub fn take(gate: Arc<Gate>, id: SessionId, card: Card) -> Arc<Self> {
+        let slot = Arc::new(Slot::new(id, card));
+        gate.join(Arc::clone(&slot));
+        Arc::new(Self { gate, slot })
+    }
+
+    /// The session's slot.
+    #[must_use]
+    pub fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// The gate.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Admits new work outside any transaction. `now_ms` is the process's monotonic clock, for
+    /// people.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the gate doesn't admit the class.
+    pub fn begin(
+        self: &Arc<Self>,
+        class: StatementClass,
+        now_ms: u64,
+    ) -> Result<(Lease, Guard), Box<Refusal>> {
+        let (stamp, guard) = self.admit(class, None)?;
+        self.slot.note_since(now_ms);
+        Ok((Lease::new(Arc::clone(self), stamp), guard))
+    }
+
+    /// Admits more work under a lease that is held: the next statement of a transaction or of an
+    /// unfinished program. A reader's lease becomes a writer's only under its own generation (W3).
+    ///
+    /// # Errors
+    /// [`Refusal`]; the lease stays as it was.
+    pub fn extend(&self, lease: &mut Lease, class: StatementClass) -> Result<Guard, Box<Refusal>> {
+        let held = lease.stamp();
+        let covered = held.writer || !class.is_writer();
+        let word = self.gate.word();
+        if covered && word.all_open() && word.generation() == held.generation {
+            return Ok(Guard::Off);
+        }
+        let (stamp, guard) = self.admit(class, Some(held))?;
+        lease.set_stamp(stamp);
+        Ok(guard)
+    }
+
+    fn admit(
+        &self,
+        class: StatementClass,
+        held: Option<Stamp>,
+    ) -> Result<(Stamp, Guard), Box<Refusal>> {
+        loop {
+            let word = self.gate.word();
+            let guard = match self.decide(word, class, held) {
+                Decided::Again => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Decided::Admit(guard) => guard,
+                Decided::Refuse(refusal) => return Err(refusal),
+            };
+            let stamp = Stamp {
+                writer: class.is_writer() || held.is_some_and(|held| held.writer),
+                generation: held.map_or(word.generation(), |held| held.generation),
+            };
+            if Some(stamp) == held {
+                return Ok((stamp, guard));
+            }
+            self.slot.publish(Some(stamp));
+            if self.gate.word() == word {
+                return Ok((stamp, guard));
+            }
+            self.slot.publish(held);
+            self.wake_drains();
+        }
+    }
+
+    fn decide(&self, word: Word, class: StatementClass, held: Option<Stamp>) -> Decided {
+        let fresh = held.is_none_or(|held| held.generation == word.generation());
+        if word.all_open() && fresh {
+            return Decided::Admit(Guard::Off);
+        }
+        let published = self.gate.published();
+        if Word::pack(published.generation, &published.policy) != word {
+            return Decided::Again;
+        }
+        let held = held.map(|stamp| Held { writer: stamp.writer, generation: stamp.generation });
+        match judge(&published.policy, published.generation, class, held) {
+            Verdict::Admit { guard: true } => Decided::Admit(Guard::On),
+            Verdict::Admit { guard: false } => Decided::Admit(Guard::Off),
+            Verdict::Refuse(denial) => Decided::Refuse(Box::new(Refusal {
+                denial,
+                namespace: self.gate.namespace().clone(),
+                published,
+            })),
+        }
+    }
+
+    pub(super) fn release(&self) {
+        self.slot.publish(None);
+        self.wake_drains();
+    }
+
+    /// Wakes drains, if there can be any: with writes open nobody waits for a release.
+    pub(super) fn wake_drains(&self) {
+        if !self.gate.word().writes_open() {
+            self.gate.released.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.gate.leave(&self.slot);
+    }
+}
+
+enum Decided {
+    Again,
+    Admit(Guard),
+    Refuse(Box<Refusal>),
+}

@@ -1,0 +1,58 @@
+//! A lease in a session's hands: it must be resolved, or it counts as abandoned.
+//!
+//! Purpose: invariant 7 as a type. Only an observed release resolves a lease
+//! ([`Lease::answered`]: the engine's ReadyForQuery with status I behind everything forwarded);
+//! dropping it in any other way leaves the slot published and abandoned. Made by
+//! `gate/admission.rs` alone; `wire/` holds it and passes `&Lease` to whatever forwards a client's
+//! statement (invariant 1).
+
+use std::sync::Arc;
+
+use crate::gate::admission::Seat;
+use crate::gate::slot::Stamp;
+
+/// The right to have one program, or one transaction, run on the engine.
+#[derive(Debug)]
+#[must_use = "a lease that is dropped without an outcome blocks drains until the engine is asked"]
+pub struct Lease {
+    seat: Arc<Seat>,
+    stamp: Stamp,
+    resolved: bool,
+}
+
+impl Lease {
+    pub(super) const fn new(seat: Arc<Seat>, stamp: Stamp) -> Self {
+        Self { seat, stamp, resolved: false }
+    }
+
+    /// What is published for it.
+    #[must_use]
+    pub const fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    pub(super) const fn set_stamp(&mut self, stamp: Stamp) {
+        self.stamp = stamp;
+    }
+
+    /// Resolves it: the engine's own answer has shown that nothing of it is left (wire.md W4).
+    pub fn answered(mut self) {
+        self.resolved = true;
+        self.seat.release();
+    }
+
+    /// Gives it back: nothing was forwarded under it.
+    pub fn unused(mut self) {
+        self.resolved = true;
+        self.seat.release();
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.resolved {
+            self.seat.slot().abandon();
+            self.seat.wake_drains();
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Gates by namespace: what is published, and who has a session there.
+//!
+//! Purpose: wraps [`GateCore`] for many threads. A gate's word and policy change only in
+//! [`Gate::apply`] (from the store), [`Gate::overlay`] (closing, on the command path) — invariant 3.
+//! Gates start closed (invariant 4). Called by `control/` for changes and `wire/` for seats. The
+//! statement path is in `gate/admission.rs`; nothing here is on it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use tokio::sync::Notify;
+
+use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::fence::record::InFlight;
+use crate::fence::verdict::{Overlay, Policy};
+use crate::gate::core::GateCore;
+use crate::gate::slot::Slot;
+use crate::gate::word::Word;
+use crate::store::{LoadedFence, Persisted, Row};
+
+/// A policy together with the generation it was published under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The generation.
+    pub generation: Generation,
+    /// The policy.
+    pub policy: Policy,
+}
+
+/// Where a change of admission may come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Authority<'a> {
+    /// A transition that the store has just committed.
+    Committed(&'a Persisted),
+    /// What the store holds, as read from it.
+    Loaded(&'a LoadedFence),
+}
+
+/// The in-memory view of one namespace's fence that every admission reads.
+#[derive(Debug)]
+pub struct Gate {
+    namespace: Namespace,
+    pub(super) word: AtomicU64,
+    pub(super) published: ArcSwap<Published>,
+    /// Guards transitions: the generation and policy from which word and `published` are made.
+    core: Mutex<GateCore>,
+    /// Guards joining and leaving; the statement path never takes it.
+    sessions: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    /// Signalled at each release while writes are closed.
+    pub(super) released: Notify,
+    settled: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding one of these locks can't leave the map or core half changed: each
+    // critical section is a single insertion, removal or replacement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gate {
+    fn new(namespace: Namespace, first: Generation, policy: Option<Policy>) -> Self {
+        let mut core = GateCore::closed(first);
+        if let Some(policy) = policy {
+            core.publish(policy);
+        }
+        let published = Published { generation: core.generation(), policy: core.policy().clone() };
+        Self {
+            namespace,
+            word: AtomicU64::new(Word::pack(published.generation, &published.policy).0),
+            published: ArcSwap::from_pointee(published),
+            core: Mutex::new(core),
+            sessions: Mutex::new(HashMap::new()),
+            released: Notify::new(),
+            settled: AtomicU64::new(0),
+        }
+    }
+
+    /// The namespace it guards.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The word as it is now.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        Word(self.word.load(Ordering::SeqCst))
+    }
+
+    /// Policy and generation as published.
+    #[must_use]
+    pub fn published(&self) -> Arc<Published> {
+        self.published.load_full()
+    }
+
+    /// Publishes what the store says, removing any overlay. Returns the generation in force.
+    ///
+    /// `in_flight` is the rule for writers admitted before.
+    pub fn apply(&self, authority: Authority<'_>, in_flight: InFlight) -> Generation {
+        let record = match authority {
+            Authority::Committed(persisted) => persisted.record(),
+            Authority::Loaded(loaded) => match &loaded.row {
+                Row::Good(persisted) => persisted.record(),
+                Row::Absent => None,
+                Row::Bad { .. } => return self.publish(Policy { in_flight, ..Policy::unknown() }),
+            },
+        };
+        let policy = record.map_or_else(
+            || Policy { in_flight, ..Policy::unfenced() },
+            |record| Policy {
+                state: record.state,
+                overlay: Overlay::None,
+                in_flight,
+                revision: record.revision,
+                operation: Some(record.operation),
+            },
+        );
+        self.publish(policy)
+    }
+
+    /// Puts a closing overlay on top of what is published. Closing needs no evidence.
+    pub fn overlay(&self, overlay: Overlay, in_flight: InFlight) -> Generation {
+        let mut core = locked(&self.core);
+        let policy = Policy { overlay, in_flight, ..core.policy().clone() };
+        self.publish_locked(&mut core, policy)
+    }
+
+    /// Denies everything: nothing is known about the namespace any more.
+    pub fn close_as_unknown(&self) -> Generation {
+        self.publish(Policy::unknown())
+    }
+
+    fn publish(&self, policy: Policy) -> Generation {
+        let mut core = locked(&self.core);
+        self.publish_locked(&mut core, policy)
+    }
+
+    /// Policy first, word second: a reader that sees the new word and an older policy waits for
+    /// the pair to agree (`gate/admission.rs`).
+    fn publish_locked(&self, core: &mut GateCore, policy: Policy) -> Generation {
+        let generation = core.publish(policy.clone());
+        let word = Word::pack(generation, &policy);
+        self.published.store(Arc::new(Published { generation, policy }));
+        self.word.store(word.0, Ordering::SeqCst);
+        self.released.notify_waiters();
+        generation
+    }
+
+    pub(super) fn join(&self, slot: Arc<Slot>) {
+        locked(&self.sessions).insert(slot.id(), slot);
+    }
+
+    /// Removes a session, unless it left a lease without an outcome: that one stays and counts.
+    pub(super) fn leave(&self, slot: &Slot) {
+        if slot.is_abandoned() {
+            return;
+        }
+        locked(&self.sessions).remove(&slot.id());
+    }
+
+    /// Every session in the table, abandoned ones included.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Arc<Slot>> {
+        locked(&self.sessions).values().cloned().collect()
+    }
+
+    /// How many sessions are in the table.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        locked(&self.sessions).len()
+    }
+
+    /// Takes an abandoned session out of the table because the engine has shown that its backend
+    /// is gone. Only `control/drain.rs` calls this, with that evidence in hand.
+    pub fn settle(&self, session: SessionId) -> bool {
+        let mut sessions = locked(&self.sessions);
+        let abandoned = sessions.get(&session).is_some_and(|slot| slot.is_abandoned());
+        if abandoned {
+            sessions.remove(&session);
+            self.settled.fetch_add(1, Ordering::SeqCst);
+            drop(sessions);
+            self.released.notify_waiters();
+        }
+        abandoned
+    }
+
+    /// How many abandoned sessions have been settled by engine evidence since the start.
+    #[must_use]
+    pub fn settled_count(&self) -> u64 {
+        self.settled.load(Ordering::SeqCst)
+    }
+}
+
+/// All gates of this process.
+#[derive(Debug)]
+pub struct Gates {
+    gates: DashMap<Namespace, Arc<Gate>>,
+    recovered: AtomicBool,
+    first: Generation,
+}
+
+impl Gates {
+    /// No gates, and every new one closed until [`Gates::recovered`].
+    ///
+    /// `first` is the generation new gates start from. It must be above every generation that an
+    /// earlier process of this instance used (invariant 5): the caller takes it from the clock.
+    #[must_use]
+    pub fn new(first: Generation) -> Self {
+        Self { gates: DashMap::new(), recovered: AtomicBool::new(false), first }
+    }
+
+    /// The gate of a namespace, made on first use: closed before recovery has listed every durable
+    /// record, open (no record) after it.
+    #[must_use]
+    pub fn gate(&self, namespace: &Namespace) -> Arc<Gate> {
+        if let Some(gate) = self.gates.get(namespace) {
+            return Arc::clone(&gate);
+        }
+        let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
+            let policy = self.recovered.load(Ordering::SeqCst).then(Policy::unfenced);
+            Arc::new(Gate::new(namespace.clone(), self.first, policy))
+        });
+        Arc::clone(&entry)
+    }
+
+    /// Says that every durable record and marker has been read and applied.
+    pub fn recovered(&self) {
+        self.recovered.store(true, Ordering::SeqCst);
+    }
+
+    /// Every gate.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Gate>> {
+        self.gates.iter().map(|entry| Arc::clone(entry.value())).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! A session's slot: where it publishes its lease for every drain to see (wire.md W2).
+//!
+//! Purpose: one atomic word per session, written by that session alone and read by drains, beside
+//! what people are shown about the session. Invariant 7 (`docs/INVARIANTS.md`): a lease without an
+//! outcome is not finished; the slot of a session that ended without one stays in the gate's table
+//! as abandoned until the engine shows that the backend is gone. Called by `gate/admission.rs` and
+//! read by `gate/drain.rs`; it decides nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::base::ids::{Generation, SessionId};
+
+const WRITER: u64 = 1;
+const READER: u64 = 1 << 1;
+const GENERATION_SHIFT: u32 = 8;
+
+/// A published claim: "work of this kind, admitted under this generation, is running".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Whether it may write.
+    pub writer: bool,
+    /// The generation it was admitted under.
+    pub generation: Generation,
+}
+
+impl Stamp {
+    const fn pack(self) -> u64 {
+        let kind = if self.writer { WRITER } else { READER };
+        (self.generation.0 << GENERATION_SHIFT) | kind
+    }
+
+    const fn unpack(bits: u64) -> Option<Self> {
+        if bits & (WRITER | READER) == 0 {
+            return None;
+        }
+        Some(Self { writer: bits & WRITER != 0, generation: Generation(bits >> GENERATION_SHIFT) })
+    }
+}
+
+/// What people are shown about a session; replaced as a whole, off the statement path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Card {
+    /// The client's address as `host:port`, or the socket path.
+    pub client: String,
+    /// The database role.
+    pub user: String,
+    /// The client's `application_name`.
+    pub application_name: String,
+}
+
+/// Something the control side wants of a session; bits, so that asking twice is asking once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order(u32);
+
+impl Order {
+    /// Roll back what is running or open, if it was admitted before the order's generation.
+    pub const ROLL_BACK: Self = Self(1);
+    /// End the session as soon as it is between transactions.
+    pub const FINISH: Self = Self(1 << 1);
+    /// End the session now.
+    pub const END: Self = Self(1 << 2);
+
+    /// Whether `self` includes `other`.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether nothing is asked.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One session's place in its gate's table.
+#[derive(Debug)]
+pub struct Slot {
+    id: SessionId,
+    lease: AtomicU64,
+    since_ms: AtomicU64,
+    engine_pid: AtomicI32,
+    abandoned: AtomicBool,
+    orders: AtomicU32,
+    order_generation: AtomicU64,
+    /// Wakes the session's task when an order comes.
+    pub(crate) ordered: Notify,
+    card: ArcSwap<Card>,
+}
+
+impl Slot {
+    /// A slot without a lease.
+    #[must_use]
+    pub fn new(id: SessionId, card: Card) -> Self {
+        Self {
+            id,
+            lease: AtomicU64::new(0),
+            since_ms: AtomicU64::new(0),
+            engine_pid: AtomicI32::new(0),
+            abandoned: AtomicBool::new(false),
+            orders: AtomicU32::new(0),
+            order_generation: AtomicU64::new(0),
+            ordered: Notify::new(),
+            card: ArcSwap::from_pointee(card),
+        }
+    }
+
+    /// The session's number.
+    #[must_use]
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The engine's process id of this session, 0 while there is none.
+    #[must_use]
+    pub fn engine_pid(&self) -> i32 {
+        self.engine_pid.load(Ordering::Acquire)
+    }
+
+    /// Notes the engine's process id (from BackendKeyData).
+    pub fn set_engine_pid(&self, pid: i32) {
+        self.engine_pid.store(pid, Ordering::Release);
+    }
+
+    /// What people are shown.
+    #[must_use]
+    pub fn card(&self) -> std::sync::Arc<Card> {
+        self.card.load_full()
+    }
+
+    /// Replaces what people are shown.
+    pub fn set_card(&self, card: Card) {
+        self.card.store(std::sync::Arc::new(card));
+    }
+
+    /// The lease as published at this moment.
+    #[must_use]
+    pub fn stamp(&self) -> Option<Stamp> {
+        Stamp::unpack(self.lease.load(Ordering::SeqCst))
+    }
+
+    /// When the lease was taken, in milliseconds of the process's monotonic clock.
+    #[must_use]
+    pub fn since_ms(&self) -> u64 {
+        self.since_ms.load(Ordering::Acquire)
+    }
+
+    /// Whether the session ended without an observed release of its lease.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Gives an order that concerns leases older than `before` and wakes the session.
+    pub fn order(&self, order: Order, before: Generation) {
+        self.order_generation.fetch_max(before.0, Ordering::SeqCst);
+        self.orders.fetch_or(order.0, Ordering::SeqCst);
+        self.ordered.notify_one();
+    }
+
+    /// Takes the orders given so far, with the generation below which they hold.
+    pub fn take_orders(&self) -> (Order, Generation) {
+        let orders = self.orders.swap(0, Ordering::SeqCst);
+        (Order(orders), Generation(self.order_generation.load(Ordering::SeqCst)))
+    }
+
+    pub(super) fn publish(&self, stamp: Option<Stamp>) {
+        self.lease.store(stamp.map_or(0, Stamp::pack), Ordering::SeqCst);
+    }
+
+    pub(super) fn note_since(&self, ms: u64) {
+        self.since_ms.store(ms, Ordering::Release);
+    }
+
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+    }
+}

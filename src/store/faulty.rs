@@ -1,0 +1,128 @@
+//! A store that fails on request. Debug builds only.
+//!
+//! Purpose: the parts above the store are tested against every outcome a commit can have, on any
+//! backend, without breaking a disk. It wraps a real store; what it doesn't spoil passes through.
+//!
+//! Callers: tests of `control` and of the store itself. Release builds don't contain it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Commit, CommitError, FenceStore, LoadedFence, Persisted, StoreError, StoreFuture};
+use crate::base::ids::{CommandId, Namespace, OperationId};
+use crate::fence::receipt::Receipt;
+
+/// What becomes of one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitFault {
+    /// It goes through.
+    Pass,
+    /// It isn't made, and that is known.
+    NotCommitted,
+    /// It is made, and the answer is lost.
+    UnknownCommitted,
+    /// It isn't made, and that isn't known.
+    UnknownNotCommitted,
+}
+
+/// A store with planned failures.
+pub struct FaultyStore {
+    inner: Arc<dyn FenceStore>,
+    /// Guards what is planned; never held across an await.
+    plan: Mutex<Plan>,
+}
+
+#[derive(Default)]
+struct Plan {
+    commits: VecDeque<CommitFault>,
+    reads_fail: bool,
+}
+
+impl FaultyStore {
+    /// Wraps a store; nothing fails yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn FenceStore>) -> Self {
+        Self { inner, plan: Mutex::default() }
+    }
+
+    /// Plans what becomes of the next commits, in order; later ones go through.
+    pub fn plan_commits(&self, faults: impl IntoIterator<Item = CommitFault>) {
+        self.lock().commits.extend(faults);
+    }
+
+    /// Lets every read fail from now on, or none.
+    pub fn fail_reads(&self, fail: bool) {
+        self.lock().reads_fail = fail;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &self,
+        read: StoreFuture<'a, Result<T, StoreError>>,
+    ) -> StoreFuture<'a, Result<T, StoreError>> {
+        if self.lock().reads_fail { Box::pin(std::future::ready(Err(injected()))) } else { read }
+    }
+}
+
+fn injected() -> StoreError {
+    StoreError::Unavailable { doing: "answer", reason: "a test injected a fault".to_owned() }
+}
+
+impl FenceStore for FaultyStore {
+    fn fence_load<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
+        self.read(self.inner.fence_load(namespace))
+    }
+
+    fn fence_list(&self) -> StoreFuture<'_, Result<Vec<LoadedFence>, StoreError>> {
+        self.read(self.inner.fence_list())
+    }
+
+    fn receipt_find<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        operation: OperationId,
+        command: CommandId,
+    ) -> StoreFuture<'a, Result<Option<Receipt>, StoreError>> {
+        self.read(self.inner.receipt_find(namespace, operation, command))
+    }
+
+    fn receipt_list<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        operation: Option<OperationId>,
+    ) -> StoreFuture<'a, Result<Vec<Receipt>, StoreError>> {
+        self.read(self.inner.receipt_list(namespace, operation))
+    }
+
+    fn fence_commit(&self, commit: Commit) -> StoreFuture<'_, Result<Persisted, CommitError>> {
+        let fault = self.lock().commits.pop_front().unwrap_or(CommitFault::Pass);
+        match fault {
+            CommitFault::Pass => self.inner.fence_commit(commit),
+            CommitFault::NotCommitted => {
+                Box::pin(std::future::ready(Err(CommitError::NotCommitted(injected()))))
+            }
+            CommitFault::UnknownNotCommitted => {
+                Box::pin(std::future::ready(Err(CommitError::Unknown(injected()))))
+            }
+            CommitFault::UnknownCommitted => Box::pin(async move {
+                self.inner.fence_commit(commit).await?;
+                Err(CommitError::Unknown(injected()))
+            }),
+        }
+    }
+
+    fn receipts_prune<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        now_ms: u64,
+        retention_ms: u64,
+    ) -> StoreFuture<'a, Result<u64, StoreError>> {
+        self.inner.receipts_prune(namespace, now_ms, retention_ms)
+    }
+}

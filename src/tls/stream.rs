@@ -1,0 +1,125 @@
+//! One stream type for every kind of peer.
+//!
+//! Purpose: relays and sessions handle plaintext TCP, Unix sockets and TLS of either side through
+//! one type without boxing the plain ones. Made by [`super::server`], [`super::client`] and, for
+//! plaintext, by the caller. It buffers nothing of its own (TLS does) and sets no time limits.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{client, server};
+
+/// A connection to a client or to an engine.
+pub enum Stream {
+    /// Plaintext over TCP, with Nagle's algorithm off.
+    Plain(TcpStream),
+    /// A Unix socket; never encrypted.
+    Unix(UnixStream),
+    /// TLS in which we are the server.
+    ServerTls(Box<server::TlsStream<TcpStream>>),
+    /// TLS in which we are the client.
+    ClientTls(Box<client::TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Wraps a TCP connection and sets `TCP_NODELAY`.
+    ///
+    /// # Errors
+    /// The socket option's error: the connection is already gone.
+    pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
+        tcp.set_nodelay(true)?;
+        Ok(Self::Plain(tcp))
+    }
+
+    pub(super) fn server_tls(tls: server::TlsStream<TcpStream>) -> Self {
+        Self::ServerTls(Box::new(tls))
+    }
+
+    pub(super) fn client_tls(tls: client::TlsStream<TcpStream>) -> Self {
+        Self::ClientTls(Box::new(tls))
+    }
+
+    /// Whether bytes on this connection are encrypted.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        match self {
+            Self::Plain(_) | Self::Unix(_) => false,
+            Self::ServerTls(_) | Self::ClientTls(_) => true,
+        }
+    }
+
+    /// The application protocol name that was negotiated, if any.
+    #[must_use]
+    pub fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Self::Plain(_) | Self::Unix(_) => None,
+            Self::ServerTls(tls) => tls.get_ref().1.alpn_protocol(),
+            Self::ClientTls(tls) => tls.get_ref().1.alpn_protocol(),
+        }
+    }
+
+    /// The peer's end-entity certificate (DER), where one was shown.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        let chain = match self {
+            Self::Plain(_) | Self::Unix(_) => None,
+            Self::ServerTls(tls) => tls.get_ref().1.peer_certificates(),
+            Self::ClientTls(tls) => tls.get_ref().1.peer_certificates(),
+        };
+        chain.and_then(<[_]>::first).map(AsRef::as_ref)
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Stream(plain)",
+            Self::Unix(_) => "Stream(unix)",
+            Self::ServerTls(_) => "Stream(server TLS)",
+            Self::ClientTls(_) => "Stream(client TLS)",
+        })
+    }
+}
+
+/// Calls one poll function on whichever stream is inside.
+macro_rules! each {
+    ($self:expr, $poll:ident ( $($arg:expr),* )) => {
+        match $self.get_mut() {
+            Stream::Plain(inner) => Pin::new(inner).$poll($($arg),*),
+            Stream::Unix(inner) => Pin::new(inner).$poll($($arg),*),
+            Stream::ServerTls(inner) => Pin::new(inner.as_mut()).$poll($($arg),*),
+            Stream::ClientTls(inner) => Pin::new(inner.as_mut()).$poll($($arg),*),
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self, poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, poll_shutdown(cx))
+    }
+}

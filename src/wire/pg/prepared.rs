@@ -1,0 +1,258 @@
+//! Classes remembered per prepared statement and portal of one session.
+//!
+//! Purpose: a Bind is judged by what was parsed under its name (wire.md W5), and names come and go
+//! in an order only the engine decides: a Parse counts once ParseComplete came, a Close once
+//! CloseComplete came, and an error skips the rest of its pipeline. Until then a name may mean its
+//! old or its new statement, and the stronger of the two is taken. Pure; used by the relay. It
+//! doesn't keep statement texts.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::base::limits;
+use crate::sql::{Shape, StatementClass, TxEffect};
+
+/// What the relay must know about a program's form, for messages that have none as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) tx: TxEffect,
+    pub(crate) breaks_guard: bool,
+    pub(crate) reset_then_more: bool,
+    pub(crate) end_then_more: bool,
+    pub(crate) changes_lexing: bool,
+}
+
+impl Traits {
+    /// A message that does nothing to transaction, guard or lexing: Describe, Close, Execute.
+    pub(crate) const fn plain() -> Self {
+        Self {
+            tx: TxEffect::None,
+            breaks_guard: false,
+            reset_then_more: false,
+            end_then_more: false,
+            changes_lexing: false,
+        }
+    }
+
+    /// A statement nobody has seen.
+    pub(crate) const fn unknown() -> Self {
+        Self {
+            tx: TxEffect::Mixed,
+            breaks_guard: true,
+            reset_then_more: false,
+            end_then_more: false,
+            changes_lexing: true,
+        }
+    }
+
+    pub(crate) const fn of(shape: Shape) -> Self {
+        Self {
+            tx: shape.tx(),
+            breaks_guard: shape.breaks_guard(),
+            reset_then_more: shape.reset_then_more(),
+            end_then_more: shape.end_then_more(),
+            changes_lexing: shape.changes_lexing(),
+        }
+    }
+}
+
+/// What is remembered of one statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) class: StatementClass,
+    pub(crate) traits: Traits,
+}
+
+#[derive(Debug)]
+enum Change {
+    Parse(Box<[u8]>, Known),
+    Close(Box<[u8]>),
+    /// A Close of a portal, or a Parse of the unnamed statement: answered, but changes no name.
+    Nothing,
+}
+
+/// Named and unnamed statements and portals of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    unnamed: Option<Known>,
+    named: HashMap<Box<[u8]>, Known>,
+    /// By SQL PREPARE. Never forgotten, only strengthened: whether DEALLOCATE worked isn't known.
+    by_sql: HashMap<Box<[u8]>, StatementClass>,
+    pending: VecDeque<(u64, Change)>,
+    portals: Vec<(Box<[u8]>, StatementClass)>,
+    unnamed_portal: Option<StatementClass>,
+    /// Too many names: what isn't remembered is taken for unprovable.
+    overflowed: bool,
+}
+
+impl Prepared {
+    /// A Parse is forwarded in the pipeline with number `pipeline`.
+    pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
+        if name.is_empty() {
+            self.unnamed = Some(known);
+            self.pending.push_back((pipeline, Change::Nothing));
+        } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
+            self.overflowed = true;
+            self.named.remove(name);
+            self.pending.push_back((pipeline, Change::Close(name.into())));
+        } else {
+            self.pending.push_back((pipeline, Change::Parse(name.into(), known)));
+        }
+    }
+
+    /// A Close is forwarded; `statement` is the statement's name, `None` for a portal.
+    pub(crate) fn closing(&mut self, statement: Option<&[u8]>, pipeline: u64) {
+        let change = match statement {
+            Some(name) if !name.is_empty() => Change::Close(name.into()),
+            Some(_) | None => Change::Nothing,
+        };
+        self.pending.push_back((pipeline, change));
+    }
+
+    /// The engine said ParseComplete or CloseComplete: the oldest pending change has happened.
+    pub(crate) fn completed(&mut self) {
+        match self.pending.pop_front() {
+            Some((_, Change::Parse(name, known))) => {
+                self.named.insert(name, known);
+            }
+            Some((_, Change::Close(name))) => {
+                self.named.remove(&name);
+            }
+            Some((_, Change::Nothing)) | None => {}
+        }
+    }
+
+    /// The pipeline with this number was answered: what it had pending and didn't complete was
+    /// skipped.
+    pub(crate) fn answered(&mut self, pipeline: u64) {
+        while self.pending.front().is_some_and(|(number, _)| *number <= pipeline) {
+            self.pending.pop_front();
+        }
+    }
+
+    /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
+    pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
+        if name.is_empty() {
+            return self.unnamed;
+        }
+        let mut meaning = self.named.get(name).copied();
+        for (number, change) in &self.pending {
+            match change {
+                Change::Parse(parsed, known) if parsed.as_ref() == name => {
+                    // In the same pipeline an earlier failure skips the Bind as well.
+                    meaning = match meaning {
+                        Some(old) if *number != pipeline => Some(stronger(old, *known)),
+                        Some(_) | None => Some(*known),
+                    };
+                }
+                Change::Parse(..) | Change::Close(_) | Change::Nothing => {}
+            }
+        }
+        match (meaning, self.by_sql.get(name)) {
+            (None, Some(class)) => Some(Known { class: *class, traits: Traits::unknown() }),
+            (known, _) => known,
+        }
+    }
+
+    /// A simple query with SQL PREPARE is forwarded.
+    pub(crate) fn prepared_by_sql(&mut self, name: &str, class: StatementClass) {
+        if self.by_sql.len() >= limits::PREPARED_NAMES_MAX {
+            self.overflowed = true;
+            return;
+        }
+        self.by_sql
+            .entry(name.as_bytes().into())
+            .and_modify(|old| *old = StatementClass::strongest(*old, class))
+            .or_insert(class);
+    }
+
+    /// The class of SQL EXECUTE of a name: the stronger of all it may mean.
+    pub(crate) fn executed_by_sql(&self, name: &str) -> StatementClass {
+        let by_wire = self.look(name.as_bytes(), u64::MAX).map(|known| known.class);
+        match (self.by_sql.get(name.as_bytes()).copied(), by_wire) {
+            _ if self.overflowed => StatementClass::Unprovable,
+            (Some(a), Some(b)) => StatementClass::strongest(a, b),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => StatementClass::Unprovable,
+        }
+    }
+
+    /// A Bind is forwarded.
+    pub(crate) fn bound(&mut self, portal: &[u8], class: StatementClass) {
+        if portal.is_empty() {
+            self.unnamed_portal = Some(class);
+        } else if let Some(known) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
+            known.1 = StatementClass::strongest(known.1, class);
+        } else if self.portals.len() < limits::PORTALS_MAX {
+            self.portals.push((portal.into(), class));
+        }
+    }
+
+    /// The class an Execute of a portal has; a portal that isn't known (a cursor declared in SQL,
+    /// one too many) is unprovable.
+    pub(crate) fn portal(&self, portal: &[u8]) -> StatementClass {
+        if portal.is_empty() {
+            return self.unnamed_portal.unwrap_or(StatementClass::Unprovable);
+        }
+        self.portals
+            .iter()
+            .find(|(name, _)| **name == *portal)
+            .map_or(StatementClass::Unprovable, |(_, class)| *class)
+    }
+
+    /// The transaction ended: portals are gone.
+    pub(crate) fn transaction_ended(&mut self) {
+        if !self.portals.is_empty() {
+            self.portals.clear();
+        }
+        self.unnamed_portal = None;
+    }
+}
+
+fn stronger(a: Known, b: Known) -> Known {
+    if StatementClass::strongest(a.class, b.class) == a.class { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(class: StatementClass) -> Known {
+        Known { class, traits: Traits::plain() }
+    }
+
+    #[test]
+    fn a_name_counts_for_its_own_pipeline_at_once_and_for_others_once_completed() {
+        let mut prepared = Prepared::default();
+        prepared.parsed(b"s", known(StatementClass::Write), 1);
+        prepared.completed();
+        prepared.answered(1);
+        prepared.closing(Some(b"s"), 2);
+        prepared.parsed(b"s", known(StatementClass::Read), 2);
+        assert_eq!(prepared.look(b"s", 2), Some(known(StatementClass::Read)));
+        // A later pipeline can't know yet whether pipeline 2 worked: the stronger counts.
+        assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Write)));
+        prepared.completed();
+        prepared.completed();
+        prepared.answered(2);
+        assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Read)));
+    }
+
+    #[test]
+    fn a_failed_parse_leaves_the_old_statement() {
+        let mut prepared = Prepared::default();
+        prepared.parsed(b"s", known(StatementClass::Write), 1);
+        prepared.completed();
+        prepared.answered(1);
+        prepared.parsed(b"s", known(StatementClass::Read), 2);
+        prepared.answered(2);
+        assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Write)));
+    }
+
+    #[test]
+    fn unknown_names_are_unprovable() {
+        let prepared = Prepared::default();
+        assert_eq!(prepared.look(b"nope", 1), None);
+        assert_eq!(prepared.executed_by_sql("nope"), StatementClass::Unprovable);
+        assert_eq!(prepared.portal(b""), StatementClass::Unprovable);
+    }
+}
