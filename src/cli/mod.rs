@@ -37,36 +37,54 @@ mod exit {
     pub(super) const UNREACHABLE: u8 = 6;
 }
 
+/// What is left to do once the arguments are read and everything short is done.
+enum Next {
+    /// Nothing: end with this code.
+    Exit(u8),
+    /// Run the proxy.
+    Serve(Box<Config>),
+    /// Run the demonstration.
+    Demo(DemoArgs),
+}
+
 /// Runs the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let live = err.is_terminal();
     let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let mut terminal = Terminal { out: &mut out, err: &mut err, live, variable: &variable };
-    ExitCode::from(run(args, &mut terminal))
+    match run(args, &mut terminal) {
+        Next::Exit(code) => ExitCode::from(code),
+        // LEAD: `crate::app::serve(*config)`.
+        Next::Serve(_config) => ExitCode::from(not_yet("serve", &mut terminal)),
+        // LEAD: `crate::cli::demo::run(...)`.
+        Next::Demo(args) => {
+            ExitCode::from(not_yet(&format!("demo --engine {}", args.engine), &mut terminal))
+        }
+    }
 }
 
-fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
+fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> Next {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             let text = error.render().to_string();
             if error.use_stderr() {
                 terminal.complain(text.trim_end());
-                return exit::USAGE;
+                return Next::Exit(exit::USAGE);
             }
             terminal.say(text.trim_end());
-            return exit::DONE;
+            return Next::Exit(exit::DONE);
         }
     };
     match cli.command {
         Command::Serve(args) => serve(&args, terminal),
-        Command::Demo(args) => demo(&args, terminal),
-        Command::Ctl(args) => ctl::run(&args, terminal),
-        Command::CheckConfig { file } => check_config(&file, terminal),
-        Command::Check(_) => not_yet("check", terminal),
-        Command::Move(_) => not_yet("move", terminal),
-        Command::Openapi => not_yet("openapi", terminal),
+        Command::Demo(args) => Next::Demo(args),
+        Command::Ctl(args) => Next::Exit(ctl::run(&args, terminal)),
+        Command::CheckConfig { file } => Next::Exit(check_config(&file, terminal)),
+        Command::Check(_) => Next::Exit(not_yet("check", terminal)),
+        Command::Move(_) => Next::Exit(not_yet("move", terminal)),
+        Command::Openapi => Next::Exit(not_yet("openapi", terminal)),
     }
 }
 
@@ -93,7 +111,8 @@ fn check_config(file: &Path, terminal: &mut Terminal<'_>) -> u8 {
     }
 }
 
-fn serve(args: &ServeArgs, terminal: &mut Terminal<'_>) -> u8 {
+/// Reads what `serve` is to run with; a bad configuration ends here, before anything starts.
+fn serve(args: &ServeArgs, terminal: &mut Terminal<'_>) -> Next {
     let read = match &args.config {
         Some(path) => Config::from_file(path),
         None => {
@@ -107,23 +126,12 @@ fn serve(args: &ServeArgs, terminal: &mut Terminal<'_>) -> u8 {
         }
     };
     match read {
-        Ok(config) => app_serve(config, terminal),
+        Ok(config) => Next::Serve(Box::new(config)),
         Err(error) => {
             terminal.complain(&error.to_string());
-            exit::USAGE
+            Next::Exit(exit::USAGE)
         }
     }
-}
-
-// LEAD: replace this stub by a call of `crate::app::serve(config)`.
-fn app_serve(config: Config, terminal: &mut Terminal<'_>) -> u8 {
-    drop(config);
-    not_yet("serve", terminal)
-}
-
-// LEAD: replace this stub by a call of `crate::cli::demo::run(...)`.
-fn demo(args: &DemoArgs, terminal: &mut Terminal<'_>) -> u8 {
-    not_yet(&format!("demo --engine {}", args.engine), terminal)
 }
 
 #[cfg(test)]
@@ -205,5 +213,8 @@ mod tests {
         let (code, _, err) = capture(&["serve"], &[]);
         assert_eq!(code, exit::USAGE);
         assert!(err.contains("--engine: expected at least one"), "{err}");
+        let (listen, engine) = ("postgres://127.0.0.1:6432", "postgres://u@127.0.0.1/postgres");
+        let (code, out, _) = capture(&["serve", "--listen", listen, "--engine", engine], &[]);
+        assert_eq!((code, out.as_str()), (exit::DONE, "(serve with 1 engine)\n"));
     }
 }
