@@ -60,7 +60,6 @@ pub const RECEIPT_LIST_MAX: usize = 10_000;
 
 // --- tests ---------------------------------------------------------------------------------
 
-
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
 const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
 const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);

@@ -266,7 +266,8 @@ impl Run<'_> {
             return Ok(None);
         }
         // Nothing may have been admitted since: the latch holds, this only says so.
-        let Some(drained) = self.drain.look().filter(|now| now.generation() == drained.generation())
+        let Some(drained) =
+            self.drain.look().filter(|now| now.generation() == drained.generation())
         else {
             return Ok(None);
         };
@@ -336,8 +337,7 @@ impl Run<'_> {
         }
         let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);
         let namespace = &self.line.namespace;
-        let taken =
-            self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
+        let taken = self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
         match taken {
             Ok(coverage) => {
                 let outcome = "granted: every transaction that wrote to a table had ended";

@@ -118,6 +118,12 @@ impl Control {
         self.settings_for.store(Arc::new(settings_for));
     }
 
+    /// The engines as configured now.
+    #[must_use]
+    pub fn engines(&self) -> Engines {
+        (**self.engines.load()).clone()
+    }
+
     /// Replaces the engines; drains and locks that run keep theirs.
     pub fn replace_engines(&self, engines: Engines) {
         self.engines.store(Arc::new(engines));
@@ -130,10 +136,7 @@ impl Control {
     }
 
     pub(super) fn written_by(&self) -> WrittenBy {
-        WrittenBy {
-            build: self.settings.build.clone(),
-            instance: self.settings.instance.clone(),
-        }
+        WrittenBy { build: self.settings.build.clone(), instance: self.settings.instance.clone() }
     }
 
     pub(super) fn line(&self, namespace: &Namespace) -> Arc<Line> {
@@ -262,7 +265,9 @@ impl Control {
             | CommandKind::PublishTargetReadableWriteFenced
             | CommandKind::EnableTargetWrites
             | CommandKind::AbortQuarantinedTarget
-            | CommandKind::AdoptFence => refuse("this command is not available yet in this version"),
+            | CommandKind::AdoptFence => {
+                refuse("this command is not available yet in this version")
+            }
         }
     }
 

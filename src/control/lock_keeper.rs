@@ -132,7 +132,9 @@ impl Keep {
                     _moved = void.wait_for(|now| *now != ticket.0) => return,
                     () = lost => {}
                 }
-                self.gap("lost with its connection; the gate stays closed, the lock is taken again");
+                self.gap(
+                    "lost with its connection; the gate stays closed, the lock is taken again",
+                );
             }
             match self.take(ticket, engine.as_ref(), wait).await {
                 Ok(_) => {
@@ -284,6 +286,11 @@ impl LockKeeper {
         if shown.omitted > 0 {
             gaps.push(format!("{} later gaps are in the log only", shown.omitted));
         }
-        shown.wanted.then_some(LockReport { mode: LockMode::Hold, held, tables: shown.tables, gaps })
+        shown.wanted.then_some(LockReport {
+            mode: LockMode::Hold,
+            held,
+            tables: shown.tables,
+            gaps,
+        })
     }
 }

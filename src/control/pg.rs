@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::instant::rfc3339_ms;
 use super::port::{
     CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
-use super::instant::rfc3339_ms;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
     LockHandle, PgEngine, ProxyView, Terminated,

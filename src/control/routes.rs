@@ -42,7 +42,11 @@ impl RouteTable {
     ///
     /// # Errors
     /// [`RouteError`].
-    pub fn resolve(&self, default_engine: &EngineName, name: &str) -> Result<Namespace, RouteError> {
+    pub fn resolve(
+        &self,
+        default_engine: &EngineName,
+        name: &str,
+    ) -> Result<Namespace, RouteError> {
         if let Some(namespace) = self.routes.get(name) {
             return Ok(namespace.clone());
         }
@@ -93,7 +97,11 @@ impl Routes {
     ///
     /// # Errors
     /// [`RouteError`].
-    pub fn resolve(&self, default_engine: &EngineName, name: &str) -> Result<Namespace, RouteError> {
+    pub fn resolve(
+        &self,
+        default_engine: &EngineName,
+        name: &str,
+    ) -> Result<Namespace, RouteError> {
         self.table.load().resolve(default_engine, name)
     }
 }

@@ -8,9 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::answer::{
-    Admission, BlockerReport, DrainReport, NamespaceLine, Sight, Unavailable,
-};
+use super::answer::{Admission, BlockerReport, DrainReport, NamespaceLine, Sight, Unavailable};
 use super::drain::blocks;
 use super::fences::Control;
 use super::port::LiveDatabase;
@@ -100,8 +98,7 @@ impl Control {
         match self.known_gate(namespace) {
             Some(gate) => admission_of(&gate, indeterminate),
             None => {
-                let policy =
-                    if self.ready() { Policy::unfenced() } else { Policy::unknown() };
+                let policy = if self.ready() { Policy::unfenced() } else { Policy::unknown() };
                 Admission {
                     write: policy.writes_open(),
                     read: policy.reads_open(),
@@ -145,11 +142,15 @@ impl Control {
         }
     }
 
-    fn sight_from(&self, namespace: &Namespace, truth: Reconciled, live: Option<Identity>) -> Sight {
+    fn sight_from(
+        &self,
+        namespace: &Namespace,
+        truth: Reconciled,
+        live: Option<Identity>,
+    ) -> Sight {
         let (state, revision) = (truth.view.state(), truth.view.revision());
-        let marker_consistent = truth.view.record().map(|_| {
-            truth.repair == crate::store::reconcile::Repair::Nothing
-        });
+        let marker_consistent =
+            truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
         let (record, unavailable) = match truth.view {
             ControlView::Record(record) => (Some(record), None),
             ControlView::NoRecord { .. } => (None, None),
@@ -173,7 +174,11 @@ impl Control {
     }
 
     /// The view in a command's answer; `None` where there is nothing or nothing can be read.
-    pub(super) async fn sight(&self, namespace: &Namespace, live: Option<Identity>) -> Option<Sight> {
+    pub(super) async fn sight(
+        &self,
+        namespace: &Namespace,
+        live: Option<Identity>,
+    ) -> Option<Sight> {
         let truth = self.truth(namespace, false).await.ok()?;
         let nothing = matches!(truth.view, ControlView::NoRecord { .. }) && live.is_none();
         (!nothing).then(|| self.sight_from(namespace, truth, live))

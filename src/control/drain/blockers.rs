@@ -49,7 +49,11 @@ impl BlockerReport {
     }
 
     /// A session whose lease is waited for; `activity` is the engine's word about its backend.
-    pub(in crate::control) fn of_slot(slot: &Slot, now_ms: u64, activity: Option<&Activity>) -> Self {
+    pub(in crate::control) fn of_slot(
+        slot: &Slot,
+        now_ms: u64,
+        activity: Option<&Activity>,
+    ) -> Self {
         let card = slot.card();
         let pid = slot.engine_pid();
         let (class, why) = if slot.is_abandoned() {
@@ -154,7 +158,8 @@ impl Run<'_> {
         self.report.active_writers = self.drain.blockers().len() as u64;
         let shown = blockers.iter().take(limits::BLOCKERS_SHOWN_MAX);
         self.report.blockers = shown.map(BlockerReport::of_engine).collect();
-        self.report.more_blockers = blockers.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64;
+        self.report.more_blockers =
+            blockers.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64;
     }
 
     /// Takes lost sessions out of the table whose backends the engine no longer has.

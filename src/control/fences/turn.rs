@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use super::commit::Committed;
 use super::{Control, drain_policy, indeterminate};
+use crate::base::ids::Revision;
+use crate::base::limits;
 use crate::control::answer::Answer;
 use crate::control::drain::Ticket;
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
 use crate::control::port::LiveDatabase;
 use crate::control::truth::is_source_fenced;
-use crate::base::limits;
-use crate::base::ids::Revision;
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, Command};
 use crate::fence::receipt::Receipt;
@@ -224,8 +224,7 @@ impl Control {
         let changes = next.is_some();
         if drains && changes {
             let asked = next.as_ref().and_then(|next| next.drain_policy?.in_flight);
-            let in_flight =
-                asked.unwrap_or_else(|| self.settings_of(&command.namespace).in_flight);
+            let in_flight = asked.unwrap_or_else(|| self.settings_of(&command.namespace).in_flight);
             self.install(&command.namespace, in_flight);
             Point::AfterOverlay.pass(kind).await;
         }
@@ -276,8 +275,7 @@ impl Control {
     ) -> Step {
         let settings = self.settings_of(&command.namespace);
         let of_record = record.and_then(|record| record.drain_policy);
-        let policy =
-            drain_policy(command).or(of_record).unwrap_or_else(|| settings.write_drain());
+        let policy = drain_policy(command).or(of_record).unwrap_or_else(|| settings.write_drain());
         Step::Drain(Box::new(Ticket {
             receipt,
             replayed,

@@ -107,10 +107,7 @@ async fn two_operations_over_one_file_have_one_winner() {
     let (a, b) = tokio::join!(one.run(patient(1, 1)), two.run(patient(2, 2)));
     let mut codes = [code(&a), code(&b)];
     codes.sort();
-    assert!(
-        codes == [ControlCode::Applied, ControlCode::OwnedByAnotherOperation],
-        "{a:?}\n{b:?}"
-    );
+    assert!(codes == [ControlCode::Applied, ControlCode::OwnedByAnotherOperation], "{a:?}\n{b:?}");
     assert!(!one.may_write() && !two.may_write(), "the loser's gate shows what the store says");
 }
 

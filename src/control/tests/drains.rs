@@ -264,8 +264,7 @@ async fn the_census_is_told_who_may_still_write() {
 async fn refused_in_flight_writers_are_published_as_asked() {
     let rig = Rig::new().await;
     let (_seat, lease) = rig.writer(1, 11);
-    let refuse =
-        DrainPolicy { in_flight: Some(InFlight::Refuse), ..policy(0, OnDeadline::Fail) };
+    let refuse = DrainPolicy { in_flight: Some(InFlight::Refuse), ..policy(0, OnDeadline::Fail) };
     rig.run(acquire(1, 1, refuse)).await;
     assert_eq!(rig.gate().published().policy.in_flight, InFlight::Refuse);
     lease.answered();

@@ -199,8 +199,7 @@ impl Observation for ScriptedObservation {
         let engine_id = self.engine.engine_id();
         let mut script = self.engine.script();
         script.views.push(view.clone());
-        let residue =
-            script.residue_once.pop_front().unwrap_or_else(|| script.residue.clone());
+        let residue = script.residue_once.pop_front().unwrap_or_else(|| script.residue.clone());
         if !residue.is_empty() {
             return ready(Ok(CensusAnswer::Residue(residue)));
         }
@@ -208,7 +207,10 @@ impl Observation for ScriptedObservation {
             namespace: self.namespace.clone(),
             engine_id,
             timeline: Some(1),
-            census: Census { at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(), ..Census::default() },
+            census: Census {
+                at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(),
+                ..Census::default()
+            },
         })))
     }
 }

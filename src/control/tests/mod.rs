@@ -14,7 +14,9 @@ use std::time::Duration;
 use engine::{LockScript, ScriptedEngine, blocker, identity};
 
 use crate::base::clock::{Clock, SystemClock};
-use crate::base::ids::{CommandId, EngineName, Generation, Namespace, OperationId, Revision, SessionId};
+use crate::base::ids::{
+    CommandId, EngineName, Generation, Namespace, OperationId, Revision, SessionId,
+};
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::fences::{Control, Engines, Parts};
 use crate::control::port::EnginePort;
@@ -60,10 +62,7 @@ fn build(rig: &RigParts<'_>) -> Arc<Control> {
     let engine: Arc<dyn EnginePort> = Arc::new(rig.engine.clone());
     let engines: Engines = BTreeMap::from([(EngineName::new("old").unwrap(), engine)]);
     Control::new(Parts {
-        settings: Settings {
-            forced_grace: Duration::from_millis(30),
-            ..Settings::new("fw-test")
-        },
+        settings: Settings { forced_grace: Duration::from_millis(30), ..Settings::new("fw-test") },
         settings_for: Arc::new(move |_| settings.clone()),
         gates: Arc::new(Gates::new(Generation(100))),
         store: Arc::clone(rig.store),
