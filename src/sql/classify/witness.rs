@@ -154,19 +154,17 @@ impl Visitor for Search<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(function) => Self::step(self.suspect(&function.name)),
-            _ => ControlFlow::Continue(()),
-        }
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        Self::step(self.suspect(&function.name))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-        match factor {
-            TableFactor::Function { name, .. } | TableFactor::Table { name, args: Some(_), .. } => {
-                Self::step(self.suspect(name))
-            }
-            _ => ControlFlow::Continue(()),
+        if let TableFactor::Function { name, .. } | TableFactor::Table { name, args: Some(_), .. } =
+            factor
+        {
+            return Self::step(self.suspect(name));
         }
+        ControlFlow::Continue(())
     }
 }
 
