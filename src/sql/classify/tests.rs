@@ -40,10 +40,6 @@ fn cases() -> impl Iterator<Item = (StatementClass, &'static str)> {
     })
 }
 
-fn recorded(text: &'static str) -> Vec<&'static str> {
-    text.split("\n%%\n").skip(1).map(str::trim).collect()
-}
-
 #[test]
 fn every_case_has_its_class() {
     let wrong: Vec<String> = cases()
@@ -69,24 +65,6 @@ fn one_classifier_answers_like_a_fresh_one() {
 #[test]
 fn verbs_are_sorted_so_that_they_can_be_found() {
     assert!(VERBS.is_sorted_by(|a, b| a.0 < b.0));
-}
-
-#[test]
-fn recorded_clients_read_where_they_read() {
-    let mut wrong = Vec::new();
-    let psql = recorded(include_str!("captured/psql.txt"));
-    let dump = recorded(include_str!("captured/pg_dump.txt"));
-    assert!(psql.len() > 80 && dump.len() > 100);
-    for text in psql.iter().chain(&dump) {
-        let found = of(text);
-        let prepared_writes = found
-            .detail()
-            .is_some_and(|detail| detail.prepares.iter().any(|(_, class)| class.is_writer()));
-        if found.class().is_writer() || prepared_writes {
-            wrong.push(format!("{}: {text}", found.class()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
