@@ -165,6 +165,9 @@ fn health_readiness_and_metrics_answer_and_metrics_need_the_key() {
     let proxy = Proxy::start(cluster);
     let mut wire = Wire::connect(proxy.port(), "wire", &db);
     wire.query("SELECT 1").ok();
+    let namespace = format!("old/{db}");
+    assert_eq!(proxy.acquire(&namespace, &uuid(), &uuid(), &Value::Null).0, 200);
+    assert_eq!(wire.query("CREATE TABLE t (a int)").code().as_deref(), Some("ZF001"));
     let get = |path: &str, key: Option<&str>| {
         let token = key.map(|key| format!("Bearer {key}")).unwrap_or_default();
         let headers = [("Authorization", token.as_str())];
