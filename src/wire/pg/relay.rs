@@ -202,7 +202,8 @@ impl Relay {
             }
         }
         self.finishing |= order.has(Order::FINISH);
-        if order.has(Order::END) {
+        let older = self.conversation.holds_writer_before(before);
+        if order.has(Order::END) || (order.has(Order::GIVE_UP) && older) {
             self.end_now();
         }
     }
