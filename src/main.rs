@@ -1,5 +1,5 @@
 //! The `fencewire` program: arguments in, exit code out; everything else is in the library.
 
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    fencewire::cli::main(std::env::args_os())
 }

@@ -2,8 +2,8 @@
 //!
 //! Purpose: load or make the key, and say of each request whether it holds it. Only the key's
 //! SHA-256 stays in memory, and it is compared in constant time, so neither a memory dump nor a
-//! stopwatch gives it away. Called by `app` (loading) and the admin surfaces (each request). It does
-//! not decide which routes need the key, and it knows no users: whoever holds the key is the
+//! stopwatch gives it away. Called by `app` (loading) and the admin surfaces (each request). It
+//! does not decide which routes need the key, and it knows no users: whoever holds the key is the
 //! operator.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -142,7 +142,7 @@ impl AdminKey {
     /// both end up with the same key.
     ///
     /// # Errors
-    /// [`KeyError::File`], or [`KeyError::NotAKey`] when the file is there and holds something else.
+    /// [`KeyError::File`]; [`KeyError::NotAKey`] when the file is there and holds something else.
     pub fn load_or_generate(state_dir: &Path) -> Result<(Self, KeyOrigin), KeyError> {
         let path = state_dir.join(KEY_FILE);
         let failed = |source| KeyError::File { path: path.clone(), what: "written", source };

@@ -4,3 +4,4 @@
 //! reaches fences only through `control`. (see docs/ARCHITECTURE.md)
 
 pub mod auth;
+pub mod http;

@@ -86,9 +86,9 @@ pub(crate) fn listen(
     let certificate = match &listen.certificate {
         None => None,
         Some(files) => Some(Arc::new(ReloadingServerTls::load(
-            &files.cert_file,
-            &files.key_file,
-            files.client_ca_file.as_deref(),
+            files.cert_file.clone(),
+            files.key_file.clone(),
+            files.client_ca_file.clone(),
         )?)),
     };
     let tls = match (listen.tls, &certificate) {

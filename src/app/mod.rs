@@ -173,8 +173,9 @@ impl App {
         control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
         let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
         let listening = accept(bound, &workers);
+        let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {
-            grace: locked(&config).proxy.shutdown_grace,
+            grace,
             config,
             control,
             gates,
@@ -367,7 +368,7 @@ fn start_workers(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let count = config.proxy.workers.map_or(cores, std::num::NonZero::get);
     let counters = (0..count).map(|_| metrics.worker()).collect();
-    let trusted = Arc::new(Trusted::new(&config.fence.trusted_functions));
+    let trusted = Arc::new(Trusted::new(config.fence.trusted_functions.iter().cloned()));
     let workers = Workers::start(&shared, counters, &trusted, started)?;
     Ok((shared, Arc::new(workers)))
 }

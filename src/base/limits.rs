@@ -52,13 +52,13 @@ pub const STORED_RECORD_BYTES: usize = 1024 * 1024;
 /// Largest marker file that is read, in bytes.
 pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 
+/// Longest time that a parked fault point waits, in milliseconds.
+pub const FAULT_PARK_MAX_MS: u64 = 120_000;
+
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
 // --- tests ---------------------------------------------------------------------------------
-
-/// Longest time a parked fault point waits in a debug build, in milliseconds.
-pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
 const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
@@ -104,3 +104,47 @@ pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
 
 const _: () = assert!(STARTUP_PACKET_BYTES_MAX < SCRATCH_BYTES);
 const _: () = assert!(NAMES_INSPECT_BYTES_MAX <= STATEMENT_INSPECT_BYTES_MAX);
+
+// --- commands, drains and the admin API ----------------------------------------------------
+
+/// How often one command decides again because somebody else committed first.
+pub const DECIDE_ROUNDS_MAX: u32 = 8;
+/// Commands of one namespace that may be in work at once; further ones are refused.
+pub const COMMANDS_IN_WORK_MAX: usize = 64;
+/// Namespaces for which commands may have been seen; further new names are refused.
+pub const NAMESPACES_SEEN_MAX: usize = 65_536;
+/// First pause between two looks of a drain at the engine, in milliseconds; doubles.
+pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+/// Longest pause between two looks of a drain at the engine, in milliseconds.
+pub const DRAIN_LOOK_MAX_MS: u64 = 500;
+/// Blockers that a view names; further ones are only counted.
+pub const BLOCKERS_SHOWN_MAX: usize = 100;
+/// Default wait of one attempt at the engine lock, in milliseconds, per table.
+pub const ENGINE_LOCK_TIMEOUT_MS: u64 = 900;
+/// How long an opening transition waits for the engine lock to be given back, in milliseconds;
+/// after that its connection is dropped, which ends the lock too.
+pub const ENGINE_LOCK_RELEASE_MS: u64 = 5_000;
+/// First pause before a lost engine lock is tried again, in milliseconds; doubles.
+pub const ENGINE_LOCK_RETRY_FIRST_MS: u64 = 100;
+/// Longest pause before a lost engine lock is tried again, in milliseconds.
+pub const ENGINE_LOCK_RETRY_MAX_MS: u64 = 5_000;
+/// Gaps of one engine lock that are kept for view.
+pub const ENGINE_LOCK_GAPS_MAX: usize = 32;
+/// How long a start waits for each engine lock before it goes on and tries in the background, in
+/// milliseconds.
+pub const RECOVERY_LOCK_WAIT_MS: u64 = 3_000;
+/// How long an inspection waits for the engine's word on identity, in milliseconds.
+pub const INSPECT_ENGINE_MS: u64 = 3_000;
+/// Pause between two sweeps for backends that the proxy lost, in milliseconds.
+pub const ORPHAN_SWEEP_MS: u64 = 3_000;
+/// Largest body of an admin request, in bytes.
+pub const ADMIN_BODY_BYTES_MAX: usize = 64 << 10;
+/// How long the body of an admin request may take to arrive, in milliseconds.
+pub const ADMIN_BODY_MS: u64 = 10_000;
+/// Admin connections open at once; further ones wait to be accepted.
+pub const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// Sessions that one listing shows; further ones are only counted.
+pub const SESSIONS_SHOWN_MAX: usize = 10_000;
+
+const _: () = assert!(DRAIN_LOOK_FIRST_MS <= DRAIN_LOOK_MAX_MS);
+const _: () = assert!(ENGINE_LOCK_RETRY_FIRST_MS <= ENGINE_LOCK_RETRY_MAX_MS);

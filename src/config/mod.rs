@@ -1,9 +1,9 @@
 //! L5: the configuration, from a file or from the command line.
 //!
 //! Purpose: what operators write becomes plain checked values, or a report of everything that is
-//! wrong with it. `raw` is the file as written, `check` judges it, `checked` is the result, `reload`
-//! says what of a new one can be taken up live. Called by `app` and `cli`, by nobody else. It
-//! starts nothing, creates nothing, and knows no part's own settings.
+//! wrong with it. `raw` is the file as written, `check` judges it, `checked` is the result,
+//! `reload` says what of a new one can be taken up live. Called by `app` and `cli`, by nobody
+//! else. It starts nothing, creates nothing, and knows no part's own settings.
 
 mod check;
 mod checked;

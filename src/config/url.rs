@@ -1,6 +1,6 @@
 //! Reading engine, store and listener addresses.
 //!
-//! Purpose: `postgres://user:password@host:port/database?…` and its relatives, by hand: small, and
+//! Purpose: `postgres://user:password@host:port/database` and its relatives, by hand: small, and
 //! sure not to repeat a password in an error. Every message is a fixed sentence without any part of
 //! the text that was read. Called by `check`. It connects to nothing and resolves no names.
 
@@ -32,8 +32,8 @@ pub(super) const ENGINE_TLS: &[(&str, EngineTls)] = &[
 ];
 
 const SHAPE: &str = "expected postgres://user:password@host:port/database (or mysql://…)";
-const ENCODING: &str = "a '%' must be followed by two hexadecimal digits, and the result must be UTF-8; write '%' \
-     itself as %25";
+const ENCODING: &str = "a '%' must be followed by two hexadecimal digits, and the result must be \
+                        UTF-8; write '%' itself as %25";
 
 fn decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,1 +1,36 @@
-//! (see docs/ARCHITECTURE.md)
+//! L3: use cases. The only callers of transition, store and gate together.
+//!
+//! Purpose: a fence command from request to durable answer ([`fences`]), the drain and its proof
+//! ([`drain`]), the engine lock that stays behind it ([`lock_keeper`]), what a start finds
+//! ([`recovery`]), which namespace a client means ([`routes`]), and what people are shown
+//! ([`status`]).
+//!
+//! Invariants: 3, 5, 7, 8, 10, 11, 13 (`docs/INVARIANTS.md`). Nothing here is advanced, released
+//! or taken over by a timer: deadlines decide when to answer, never what is true.
+//!
+//! Callers: `admin` (commands, views), `wire` (routes), `app` (building, recovery). It speaks to
+//! engines through [`port`] alone, so that every path can be run against a scripted engine.
+
+pub mod answer;
+pub mod drain;
+pub mod fences;
+pub mod instant;
+mod line;
+pub mod lock_keeper;
+pub mod orphans;
+pub mod pg;
+mod points;
+pub mod port;
+pub mod recovery;
+pub mod routes;
+pub mod settings;
+pub mod status;
+mod truth;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Answer, AnswerCode, DrainReport, LockReport, Sight};
+pub use fences::{Control, Parts};
+pub use routes::{RouteError, RouteTable, Routes};
+pub use settings::{NamespaceSettings, Settings};

@@ -10,3 +10,6 @@ pub mod lease;
 pub mod registry;
 pub mod slot;
 pub mod word;
+
+#[cfg(test)]
+mod tests;

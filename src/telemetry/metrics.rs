@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn names_and_labels_are_the_documented_ones() {
         let metrics = Metrics::new();
-        metrics.fence.transition("AcquireSourceWriteFence", "APPLIED");
+        metrics.fence.transition("AdoptFence", "APPLIED");
         metrics.fence.drained("write", Duration::from_millis(20));
         metrics.fence.forced("rollback");
         metrics.fence.replay("replay");
@@ -338,7 +338,7 @@ mod tests {
         worker.classifier_miss();
         let text = metrics.encode();
         for line in [
-            r#"fencewire_transitions_total{command="acquire_source_write_fence",outcome="APPLIED"} 1"#,
+            r#"fencewire_transitions_total{command="adopt_fence",outcome="APPLIED"} 1"#,
             r#"fencewire_drain_duration_seconds_bucket{le="0.025",kind="write"} 1"#,
             r#"fencewire_forced_total{kind="rollback"} 1"#,
             r#"fencewire_replays_total{result="replay"} 1"#,

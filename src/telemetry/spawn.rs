@@ -53,6 +53,15 @@ where
     })
 }
 
+/// Spawns a session's task: no span around it, because it is polled at each message.
+pub fn spawn_session<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::task::spawn(future)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,13 +82,4 @@ mod tests {
         assert_eq!(spawn_named("sum", async { 1 + 1 }).await.unwrap(), 2);
         assert_eq!(spawn_blocking_named("sum", || 2 + 2).await.unwrap(), 4);
     }
-}
-
-/// Spawns a session's task: no span around it, because it is polled at each message.
-pub fn spawn_session<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    tokio::task::spawn(future)
 }

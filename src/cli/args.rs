@@ -1,0 +1,252 @@
+//! The shape of the command line.
+//!
+//! Purpose: names, options and help texts, and the small readers of their values. Called by `cli`
+//! only. It reads no environment and runs nothing. Commands that this version does not have are
+//! here, so that their names are known and answered honestly.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::base::ids::{CommandId, Namespace, OperationId};
+
+/// Fences live databases for migrations, and proves that the old side is finished
+#[derive(Parser)]
+#[command(name = "fencewire", version, max_term_width = 80)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Run the proxy
+    Serve(ServeArgs),
+    /// See it work on a throw-away engine
+    Demo(DemoArgs),
+    /// Command and inspect fences of a running proxy
+    Ctl(CtlArgs),
+    /// Say which pending migrations the running application survives
+    Check(Later),
+    /// Check a configuration file without starting
+    CheckConfig {
+        /// The file
+        file: PathBuf,
+    },
+    /// Plan, apply, resume or take over a whole database move
+    Move(Later),
+    /// Print the admin API's description
+    Openapi,
+}
+
+/// Anything; for commands that come later.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Later {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<String>,
+}
+
+#[derive(Args)]
+pub(super) struct ServeArgs {
+    /// Settings from a file; excludes the other options
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["listen", "engine", "state_dir", "admin"])]
+    pub(super) config: Option<PathBuf>,
+    /// Where clients connect: postgres://127.0.0.1:6432
+    #[arg(long, value_name = "URL")]
+    pub(super) listen: Vec<String>,
+    /// What is behind: [NAME=]postgres://user:pw@host/db
+    #[arg(long, value_name = "URL")]
+    pub(super) engine: Vec<String>,
+    /// Store and generated key [default: ./fencewire-state]
+    #[arg(long, value_name = "DIR")]
+    pub(super) state_dir: Option<PathBuf>,
+    /// Admin HTTP address [default: 127.0.0.1:6480]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) admin: Option<String>,
+}
+
+#[derive(Args)]
+pub(super) struct DemoArgs {
+    /// Which engine to start: postgres, the only one yet
+    #[arg(long, default_value = "postgres", value_parser = ["postgres"])]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
+    pub(super) engine: String,
+}
+
+#[derive(Args)]
+#[command(disable_help_subcommand = true)]
+pub(super) struct CtlArgs {
+    /// Admin address [env FENCEWIRE_ADMIN_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(super) admin_url: Option<String>,
+    /// File of the admin key [or env FENCEWIRE_ADMIN_KEY]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) key_file: Option<PathBuf>,
+    /// Print one JSON object on stdout, nothing else there
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    #[command(subcommand)]
+    pub(super) command: CtlCommand,
+}
+
+#[derive(Subcommand)]
+pub(super) enum CtlCommand {
+    /// Show namespaces, fence states, sessions, blockers
+    Status,
+    /// Show one namespace's fence, drain and receipts
+    Inspect(InspectArgs),
+    /// Close a source to writes and prove that none is left
+    AcquireWriteFence(AcquireArgs),
+    /// Open a source to writes again
+    ReleaseWriteFence(CommandArgs),
+    /// Close a write-fenced source to reads
+    SetReadFence(Later),
+    /// Open a source to reads again
+    ClearReadFence(Later),
+    /// Create a target that nobody can reach
+    CreateQuarantined(Later),
+    /// Issue the capability that imports into a target
+    ImportCapability(Later),
+    /// End the import into a target
+    SealImport(Later),
+    /// Record the validation of a target
+    Validate(Later),
+    /// Open a target to reads
+    Publish(Later),
+    /// Open a target to writes; can't be undone
+    EnableWrites(Later),
+    /// Give up a target
+    Abort(Later),
+    /// Take a fence over from an operation that is gone
+    Adopt(Later),
+    /// Lead a route to another namespace
+    Route(Later),
+}
+
+#[derive(Args)]
+pub(super) struct InspectArgs {
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// Show all receipts, not only the owner's
+    #[arg(long, value_name = "all", value_parser = ["all"], hide_possible_values = true)]
+    pub(super) receipts: Option<String>,
+    /// Show it again whenever it changes, until interrupted
+    #[arg(long, conflicts_with = "json")]
+    pub(super) watch: bool,
+}
+
+#[derive(Args)]
+pub(super) struct CommandArgs {
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// The move that owns the fence
+    #[arg(long, value_name = "UUID", value_parser = operation)]
+    pub(super) operation: OperationId,
+    /// Replay this command instead of a fresh one
+    #[arg(long, value_name = "UUID", value_parser = command)]
+    pub(super) command: Option<CommandId>,
+    /// What the fence must be now [default: what inspect says]
+    #[arg(long, value_name = "STATE@REVISION", value_parser = expectation)]
+    pub(super) expect: Option<Expectation>,
+}
+
+#[derive(Args)]
+pub(super) struct AcquireArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// How long the drain may take, such as 30s [default: the proxy's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) deadline: Option<Duration>,
+    /// At the deadline, roll back what still writes
+    #[arg(long)]
+    pub(super) force_rollback: bool,
+    /// Let refused programs wait this long, such as 2s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) hold: Option<Duration>,
+}
+
+/// The state and revision that a command expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expectation {
+    pub(super) state: String,
+    pub(super) revision: u64,
+}
+
+fn namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text).map_err(|error| error.to_string())
+}
+
+fn operation(text: &str) -> Result<OperationId, String> {
+    OperationId::parse(text).map_err(|error| error.to_string())
+}
+
+fn command(text: &str) -> Result<CommandId, String> {
+    CommandId::parse(text).map_err(|error| error.to_string())
+}
+
+fn expectation(text: &str) -> Result<Expectation, String> {
+    let read = || {
+        let (state, revision) = text.split_once('@')?;
+        let known = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
+        let good = !state.is_empty() && state.bytes().all(known);
+        let revision = revision.parse().ok()?;
+        good.then(|| Expectation { state: state.to_owned(), revision })
+    };
+    read().ok_or_else(|| "expected STATE@REVISION, such as UNFENCED@0".to_owned())
+}
+
+/// Longest time that an option may name.
+const DURATION_MAX: Duration = Duration::from_secs(86_400);
+
+/// Reads `500ms`, `30s`, `2m`, `1h` or `0`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: Option<u64> = number.parse().ok();
+    let scale = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        "" if number == Some(0) => Some(1),
+        _ => None,
+    };
+    let millis = number.zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    millis
+        .map(Duration::from_millis)
+        .filter(|duration| *duration <= DURATION_MAX)
+        .ok_or_else(|| "expected a time such as 500ms, 30s, 2m or 1h, at most 24h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        for (text, millis) in
+            [("0", 0), ("0s", 0), ("500ms", 500), ("30s", 30_000), ("2m", 120_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "30", "s", "-1s", "1.5s", "25h", "99999999999999999999s", "1d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn expectations_are_read() {
+        let good = Expectation { state: "SOURCE_DRAINING".into(), revision: 3 };
+        assert_eq!(expectation("SOURCE_DRAINING@3"), Ok(good));
+        for text in ["", "@1", "UNFENCED", "unfenced@0", "UNFENCED@", "UNFENCED@-1"] {
+            assert!(expectation(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Sending a fence command: expectation, request, live line, answer.
+//!
+//! Purpose: a command can be replayed from what was printed, whatever happens after it was sent.
+//! Its id is printed first; what it expects of the fence is read from the proxy, and for a replay
+//! taken from the receipt, since the same id with another expectation would be another request.
+//! Called by `ctl`. The answer comes when the drain is proven or its deadline has passed; nothing
+//! here ends a drain, and an interrupted `ctl` leaves it running.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::super::args::{AcquireArgs, CommandArgs, Expectation};
+use super::super::exit;
+use super::super::http::{Answer, Client, HttpError};
+use super::super::terminal::{Terminal, plain};
+use super::{ASK_TIMEOUT, CtlError, fence_path, outcome, show, text};
+use crate::base::ids::{CommandId, Namespace, OperationId};
+
+/// A drain policy's deadline when options ask for a policy without naming one.
+const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
+/// What the proxy may need beyond a deadline: forcing, a second wait, the census, two commits.
+const ANSWER_GRACE: Duration = Duration::from_secs(120);
+/// Bound on the answer when the deadline is the proxy's own, which is at most a day but is known
+/// to be longer than this only by whoever set it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How often the live line is asked for.
+const LIVE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Which command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Acquire,
+    Release,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire-write-fence",
+            Self::Release => "release-write-fence",
+        }
+    }
+
+    /// States that the command can have started from, likeliest first, for a replay.
+    const fn starts(self) -> &'static [&'static str] {
+        match self {
+            Self::Acquire => {
+                &["RELEASED", "TARGET_WRITABLE", "SOURCE_DRAINING", "SOURCE_WRITE_FENCED"]
+            }
+            Self::Release => &["SOURCE_WRITE_FENCED", "SOURCE_DRAINING", "RELEASED"],
+        }
+    }
+}
+
+/// One command as asked for.
+pub(super) struct Request {
+    kind: Kind,
+    namespace: Namespace,
+    operation: OperationId,
+    command: CommandId,
+    /// Whether `command` was given, so that this may be a replay.
+    replayed: bool,
+    expect: Option<Expectation>,
+    deadline: Option<Duration>,
+    force_rollback: bool,
+    hold: Option<Duration>,
+}
+
+impl Request {
+    fn new(kind: Kind, args: &CommandArgs) -> Self {
+        Self {
+            kind,
+            namespace: args.namespace.clone(),
+            operation: args.operation,
+            command: args.command.unwrap_or_else(CommandId::fresh),
+            replayed: args.command.is_some(),
+            expect: args.expect.clone(),
+            deadline: None,
+            force_rollback: false,
+            hold: None,
+        }
+    }
+
+    /// `acquire-write-fence`
+    pub(super) fn acquire(args: &AcquireArgs) -> Self {
+        Self {
+            deadline: args.deadline,
+            force_rollback: args.force_rollback,
+            hold: args.hold,
+            ..Self::new(Kind::Acquire, &args.common)
+        }
+    }
+
+    /// `release-write-fence`
+    pub(super) fn release(args: &CommandArgs) -> Self {
+        Self::new(Kind::Release, args)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/source/{}", fence_path(&self.namespace), self.kind.name())
+    }
+
+    /// `None` when no option asks for one: the proxy's defaults are then used.
+    fn drain_policy(&self) -> Option<Value> {
+        if self.deadline.is_none() && !self.force_rollback && self.hold.is_none() {
+            return None;
+        }
+        let on_deadline = if self.force_rollback { "force_rollback" } else { "fail" };
+        let deadline = self.deadline.unwrap_or(DEADLINE_DEFAULT);
+        let mut policy = json!({ "deadline_ms": millis(deadline), "on_deadline": on_deadline });
+        if let (Some(hold), Some(fields)) = (self.hold, policy.as_object_mut()) {
+            fields.insert("hold_ms".to_owned(), json!(millis(hold)));
+        }
+        Some(policy)
+    }
+
+    fn body(&self, expect: &Expectation, identity: Option<&Value>) -> Value {
+        let mut body = json!({
+            "operation_id": self.operation.to_string(),
+            "command_id": self.command.to_string(),
+            "expected_state": expect.state,
+            "expected_revision": expect.revision,
+        });
+        if let Some(fields) = body.as_object_mut() {
+            if let Some(identity) = identity {
+                fields.insert("expected_namespace_identity".to_owned(), identity.clone());
+            }
+            if let Some(policy) = self.drain_policy() {
+                fields.insert("drain_policy".to_owned(), policy);
+            }
+        }
+        body
+    }
+
+    /// The command line that sends the same command again.
+    fn replay_line(&self, expect: &Expectation) -> String {
+        let mut line = format!(
+            "fencewire ctl {} {} --operation {} --command {} --expect {}@{}",
+            self.kind.name(),
+            quoted(&self.namespace.to_string()),
+            self.operation,
+            self.command,
+            expect.state,
+            expect.revision
+        );
+        if let Some(deadline) = self.deadline {
+            line.push_str(&format!(" --deadline {}ms", millis(deadline)));
+        }
+        if self.force_rollback {
+            line.push_str(" --force-rollback");
+        }
+        if let Some(hold) = self.hold {
+            line.push_str(&format!(" --hold {}ms", millis(hold)));
+        }
+        line
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        match (self.kind, self.deadline, self.drain_policy()) {
+            (Kind::Release, _, _) => ANSWER_GRACE,
+            (Kind::Acquire, None, None) => ANSWER_TIMEOUT,
+            // Forcing waits a second time, at least ten seconds and at least as long.
+            (Kind::Acquire, deadline, _) => {
+                deadline.unwrap_or(DEADLINE_DEFAULT).saturating_mul(2) + ANSWER_GRACE
+            }
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A word for a shell, quoted where it needs to be.
+fn quoted(word: &str) -> String {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.".contains(&byte);
+    if word.bytes().all(safe) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Sends the command and shows its answer.
+///
+/// Cancel safety: once sent, the command goes on at the proxy; the printed id replays it.
+pub(super) async fn send(
+    client: &Client,
+    request: &Request,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> Result<u8, CtlError> {
+    let first = format!("command {}", request.command);
+    if as_json {
+        terminal.complain(&first);
+    } else {
+        terminal.say(&first);
+    }
+    let all = if request.replayed { "?receipts=all" } else { "" };
+    let path = format!("{}{all}", fence_path(&request.namespace));
+    let seen = client.get(&path, ASK_TIMEOUT).await.map_err(CtlError::NoAnswer)?;
+    if seen.status != 200 {
+        return Ok(finish(request, &seen, None, as_json, terminal));
+    }
+    let identity = match request.kind {
+        Kind::Acquire => Some(identity(&seen.body)?),
+        Kind::Release => None,
+    };
+    let mut expectations = expectations(request, &seen.body)?.into_iter().peekable();
+    while let Some(expect) = expectations.next() {
+        let replay = request.replay_line(&expect);
+        let body = request.body(&expect, identity.as_ref());
+        let sent = post(client, request, &body, as_json, terminal).await;
+        let answer = sent.map_err(|error| match error {
+            HttpError::BadAddress(_) | HttpError::Unreachable { .. } => CtlError::NoAnswer(error),
+            HttpError::Lost { .. } | HttpError::NotJson { .. } => {
+                CtlError::Unknown { error, replay: replay.clone() }
+            }
+        })?;
+        let conflict = outcome::code(&answer.body) == "FENCE_COMMAND_CONFLICT";
+        // A conflict changed nothing, so the next thing it may have expected can be tried.
+        if conflict && expectations.peek().is_some() {
+            continue;
+        }
+        return Ok(finish(request, &answer, Some(&replay), as_json, terminal));
+    }
+    // There is always one expectation; see `expectations`.
+    Err(CtlError::Unusable("nothing was sent; this is a bug in ctl".to_owned()))
+}
+
+/// Which database this is, as the proxy says.
+fn identity(body: &Value) -> Result<Value, CtlError> {
+    let incarnation = body.pointer("/fence/incarnation").or_else(|| body.get("incarnation"));
+    let part = |name: &str| incarnation.and_then(|i| i.get(name)).filter(|value| !value.is_null());
+    match (part("engine_id"), part("database_id")) {
+        (Some(engine), Some(database)) => {
+            Ok(json!({ "engine_id": engine, "database_id": database }))
+        }
+        (_, _) => Err(CtlError::Unusable(
+            "the proxy can't say which database this is now, so no command was sent. Is the engine \
+             reachable from the proxy, and does the database exist? See ctl status and the log."
+                .to_owned(),
+        )),
+    }
+}
+
+/// What the command may expect of the fence, likeliest first; at least one.
+fn expectations(request: &Request, body: &Value) -> Result<Vec<Expectation>, CtlError> {
+    if let Some(expect) = &request.expect {
+        return Ok(vec![expect.clone()]);
+    }
+    let receipt = receipt(request, body).filter(|_| request.replayed);
+    if let Some(before) = receipt.and_then(|receipt| receipt.get("revision_before")?.as_u64()) {
+        let expectation = |state: &str| Expectation { state: state.to_owned(), revision: before };
+        if before == 0 {
+            return Ok(vec![expectation("UNFENCED")]);
+        }
+        return Ok(request.kind.starts().iter().map(|state| expectation(state)).collect());
+    }
+    let fence = body.get("fence").filter(|fence| !fence.is_null());
+    let Some(fence) = fence else {
+        return Ok(vec![Expectation { state: "UNFENCED".to_owned(), revision: 0 }]);
+    };
+    let state = fence.get("state").and_then(Value::as_str);
+    let revision = fence.get("revision").and_then(Value::as_u64);
+    match (state, revision) {
+        (Some(state), Some(revision)) => {
+            Ok(vec![Expectation { state: state.to_owned(), revision }])
+        }
+        (_, _) => Err(CtlError::Unusable(
+            "the proxy's answer names no state and revision, so no command was sent. Are ctl and \
+             the proxy of the same version?"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The receipt of this very command, if the proxy has one.
+fn receipt<'b>(request: &Request, body: &'b Value) -> Option<&'b Value> {
+    let (command, operation) = (request.command.to_string(), request.operation.to_string());
+    let field = |receipt: &Value, name: &str, wanted: &str| {
+        receipt.get(name).and_then(Value::as_str) == Some(wanted)
+    };
+    body.get("receipts")?.as_array()?.iter().find(|receipt| {
+        field(receipt, "command_id", &command) && field(receipt, "operation_id", &operation)
+    })
+}
+
+/// Posts, and shows the live line meanwhile where a terminal is there to show it.
+///
+/// Cancel safety: as [`send`].
+async fn post(
+    client: &Client,
+    request: &Request,
+    body: &Value,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> Result<Answer, HttpError> {
+    let path = request.path();
+    let answer = client.post(&path, body, request.answer_timeout());
+    if as_json || !terminal.live {
+        return answer.await;
+    }
+    let mut answer = std::pin::pin!(answer);
+    let started = Instant::now();
+    let fence = fence_path(&request.namespace);
+    loop {
+        let next = async {
+            tokio::time::sleep(LIVE_INTERVAL).await;
+            client.get(&fence, ASK_TIMEOUT).await
+        };
+        tokio::select! {
+            biased;
+            answer = &mut answer => {
+                terminal.live_line("");
+                return answer;
+            }
+            seen = next => {
+                // A question without an answer leaves the line as it is; the command's own
+                // answer is what counts.
+                if let Ok(seen) = seen {
+                    let line = live_line(&request.namespace, &seen.body, started.elapsed());
+                    terminal.live_line(&line);
+                }
+            }
+        }
+    }
+}
+
+/// What a drain is waiting for, in one line of at most 78 characters.
+fn live_line(namespace: &Namespace, body: &Value, elapsed: Duration) -> String {
+    let none = Vec::new();
+    let blockers = body.pointer("/drain/blockers").and_then(Value::as_array).unwrap_or(&none);
+    let age = |blocker: &Value| blocker.get("age_ms").and_then(Value::as_u64).unwrap_or(0);
+    let noun = if blockers.len() == 1 { "blocker" } else { "blockers" };
+    let mut line = format!("{}, {} {noun}", text(body, "/fence/state"), blockers.len());
+    if let Some(oldest) = blockers.iter().max_by_key(|blocker| age(blocker)) {
+        let session = text(oldest, "/session");
+        line.push_str(&format!(", oldest {} (session {session})", show::age(age(oldest))));
+    }
+    let deadline = body.pointer("/fence/drain_policy/deadline_ms").and_then(Value::as_u64);
+    if let Some(deadline) = deadline {
+        match deadline.checked_sub(millis(elapsed)) {
+            Some(left) => line.push_str(&format!(", {} left", show::age(left))),
+            None => line.push_str(", past the deadline"),
+        }
+    }
+    line.push_str(&format!(": {namespace}"));
+    plain(&line).chars().take(78).collect()
+}
+
+/// Prints a command's answer and gives its exit code.
+fn finish(
+    request: &Request,
+    answer: &Answer,
+    replay: Option<&str>,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> u8 {
+    let code = outcome::exit_code(answer);
+    if as_json {
+        terminal.say(&answer.body.to_string());
+        return code;
+    }
+    match code {
+        exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
+        exit::DRAINING => {
+            terminal.say(&show::applied(&request.namespace, &answer.body));
+            let back = format!(
+                "fencewire ctl release-write-fence {} --operation {}",
+                quoted(&request.namespace.to_string()),
+                request.operation
+            );
+            terminal.complain(&format!(
+                "The drain is not proven; writes stay closed. End or wait for what blocks it, then \
+                 replay the same command:\n  {}\nor back out:\n  {back}",
+                replay.unwrap_or_default()
+            ));
+        }
+        _ => terminal.complain(&outcome::refusal(answer, replay)),
+    }
+    code
+}

@@ -1,0 +1,278 @@
+//! Asking the proxy and printing what it says, for people or as JSON.
+//!
+//! Purpose: `status`, `inspect`, and the text of a command's answer. Called by the rest of `ctl`.
+//! It prints what the proxy says and computes nothing of its own; a field that is absent shows as
+//! `-`, so an older or newer proxy still gives a readable table.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::args::InspectArgs;
+use super::super::exit;
+use super::super::http::{Answer, Client};
+use super::super::table::Table;
+use super::super::terminal::{Terminal, plain};
+use super::{ASK_TIMEOUT, CtlError, cell, fence_path, outcome, text};
+use crate::base::ids::Namespace;
+
+/// How often `--watch` asks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// `ctl status`
+///
+/// Cancel safety: it changes nothing.
+pub(super) async fn status(
+    client: &Client,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> Result<u8, CtlError> {
+    let answer = client.get("/v1/namespaces", ASK_TIMEOUT).await.map_err(CtlError::NoAnswer)?;
+    Ok(shown(&answer, as_json, terminal, |body| {
+        let headings = [
+            "NAMESPACE",
+            "STATE",
+            "REV",
+            "OPERATION",
+            "WRITE",
+            "READ",
+            "SESSIONS",
+            "LEASES",
+            "BLOCKERS",
+        ];
+        let mut table = Table::new(&headings);
+        let fields = [
+            "/namespace",
+            "/state",
+            "/revision",
+            "/operation_id",
+            "/admission/write",
+            "/admission/read",
+            "/sessions",
+            "/leases",
+            "/blockers",
+        ];
+        for namespace in items(body, "/namespaces") {
+            table.row(fields.iter().map(|field| text(namespace, field)).collect());
+        }
+        match items(body, "/namespaces").len() {
+            0 => "The proxy has met no namespace yet.".to_owned(),
+            _ => table.render(),
+        }
+    }))
+}
+
+/// `ctl inspect`
+///
+/// Cancel safety: it changes nothing.
+pub(super) async fn inspect(
+    client: &Client,
+    args: &InspectArgs,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> Result<u8, CtlError> {
+    let all = if args.receipts.is_some() { "?receipts=all" } else { "" };
+    let path = format!("{}{all}", fence_path(&args.namespace));
+    let mut last = None;
+    loop {
+        let answer = client.get(&path, ASK_TIMEOUT).await.map_err(CtlError::NoAnswer)?;
+        if !args.watch || answer.status != 200 {
+            let lines = |body: &Value| inspected(&args.namespace, body);
+            return Ok(shown(&answer, as_json, terminal, lines));
+        }
+        let now = inspected(&args.namespace, &answer.body);
+        if last.as_ref() != Some(&now) {
+            if last.is_some() {
+                terminal.say("");
+            }
+            terminal.say(&now);
+            last = Some(now);
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// Shows a question's answer: JSON as it came, lines for people, or the refusal.
+fn shown(
+    answer: &Answer,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+    lines: impl Fn(&Value) -> String,
+) -> u8 {
+    let code = outcome::exit_code(answer);
+    if as_json {
+        terminal.say(&answer.body.to_string());
+    } else if answer.status == 200 {
+        terminal.say(&lines(&answer.body));
+        return exit::DONE;
+    } else {
+        terminal.complain(&outcome::refusal(answer, None));
+    }
+    code
+}
+
+fn items<'b>(body: &'b Value, pointer: &str) -> &'b [Value] {
+    body.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A time of milliseconds, short.
+pub(super) fn age(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..120_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        120_000..7_200_000 => format!("{} min", millis / 60_000),
+        _ => format!("{} h", millis / 3_600_000),
+    }
+}
+
+/// Everything that `inspect` says.
+fn inspected(namespace: &Namespace, body: &Value) -> String {
+    let mut parts = vec![summary(namespace, body)];
+    let blockers = blockers(body);
+    if !blockers.is_empty() {
+        parts.push(blockers);
+    }
+    let receipts = items(body, "/receipts");
+    if !receipts.is_empty() {
+        let fields = [
+            "/command_id",
+            "/command",
+            "/outcome",
+            "/revision_before",
+            "/revision_after",
+            "/state_after",
+            "/applied_at",
+            "/operation_id",
+        ];
+        let mut table = Table::new(&[
+            "COMMAND ID",
+            "COMMAND",
+            "OUTCOME",
+            "FROM",
+            "TO",
+            "STATE",
+            "AT",
+            "OPERATION",
+        ]);
+        for receipt in receipts {
+            table.row(fields.iter().map(|field| text(receipt, field)).collect());
+        }
+        parts.push(table.render());
+    }
+    parts.join("\n\n")
+}
+
+/// The fence as `name value` lines; what does not apply is left out.
+fn summary(namespace: &Namespace, body: &Value) -> String {
+    let mut lines = vec![format!("{:<10}  {}", "namespace", plain(&namespace.to_string()))];
+    let mut line = |name: &str, value: String| {
+        if value != "-" {
+            lines.push(format!("{name:<10}  {}", plain(&value)));
+        }
+    };
+    let of = |pointer: &str| text(body, pointer);
+    let joined = |parts: &[(&str, &str)]| {
+        let known: Vec<_> = parts
+            .iter()
+            .map(|(label, pointer)| (label, of(pointer)))
+            .filter(|(_, value)| value != "-")
+            .map(|(label, value)| format!("{label} {value}").trim().to_owned())
+            .collect();
+        if known.is_empty() { "-".to_owned() } else { known.join(", ") }
+    };
+    line("state", joined(&[("", "/fence/state"), ("revision", "/fence/revision")]));
+    line("why", joined(&[("", "/fence/detail"), ("", "/fence/reason")]));
+    line("operation", of("/fence/operation_id"));
+    let admission = [
+        ("write", "/fence/admission/write"),
+        ("read", "/fence/admission/read"),
+        ("generation", "/fence/admission/generation"),
+    ];
+    line("admission", joined(&admission));
+    if body.pointer("/fence/admission/indeterminate").and_then(Value::as_bool) == Some(true) {
+        line("pending", "a commit is not settled: replay its command".to_owned());
+    }
+    let incarnation = [
+        ("engine", "/fence/incarnation/engine_id"),
+        ("timeline", "/fence/incarnation/timeline"),
+        ("database", "/fence/incarnation/database_id"),
+    ];
+    line("identity", joined(&incarnation));
+    line("boundary", boundary(body));
+    line("since", of("/fence/last_transition_at"));
+    let drain = [
+        ("writers", "/drain/active_writers"),
+        ("reads", "/drain/read_leases"),
+        ("importers", "/drain/import_writers"),
+    ];
+    line("drain", joined(&drain));
+    line("policy", of("/fence/drain_policy"));
+    line("validation", of("/fence/validation/result"));
+    lines.join("\n")
+}
+
+fn boundary(body: &Value) -> String {
+    let of = |name: &str| text(body, &format!("/fence/frozen_boundary/{name}"));
+    match of("kind") {
+        kind if kind == "-" => kind,
+        kind => format!("{kind} {} (timeline {})", of("value"), of("timeline")),
+    }
+}
+
+/// A table of what blocks the drain, or nothing.
+fn blockers(body: &Value) -> String {
+    let blockers = items(body, "/drain/blockers");
+    if blockers.is_empty() {
+        return String::new();
+    }
+    let headings =
+        ["SESSION", "CLIENT", "USER", "APPLICATION", "PID", "CLASS", "AGE", "WHY", "STATEMENT"];
+    let mut table = Table::new(&headings);
+    for blocker in blockers {
+        let of = |name: &str| cell(blocker.get(name));
+        let since = blocker.get("age_ms").and_then(Value::as_u64);
+        table.row(vec![
+            of("session"),
+            of("client"),
+            of("user"),
+            of("application_name"),
+            of("engine_pid"),
+            of("class"),
+            since.map_or_else(|| "-".to_owned(), age),
+            of("why"),
+            of("statement"),
+        ]);
+    }
+    table.render()
+}
+
+/// The answer of a command that was applied, or that drains.
+pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
+    let replayed = body.get("replayed").and_then(Value::as_bool) == Some(true);
+    let how = if replayed { ", replayed" } else { "" };
+    let (state, revision) = (text(body, "/fence/state"), text(body, "/fence/revision"));
+    let head =
+        format!("{namespace} is {state} at revision {revision} ({}{how})", outcome::code(body));
+    let mut lines = vec![plain(&head)];
+    let boundary = boundary(body);
+    if boundary != "-" {
+        lines.push(plain(&format!("boundary   {boundary}")));
+    }
+    let evidence = ["/evidence", "/receipt/evidence", "/fence/evidence"];
+    if let Some(evidence) = evidence.into_iter().find_map(|pointer| body.pointer(pointer)) {
+        let of = |pointer: &str| text(evidence, pointer);
+        lines.push(plain(&format!(
+            "evidence   released by answer {}, by engine {}; forced {}; direct sessions {}",
+            of("/releases/by_answer"),
+            of("/releases/by_engine"),
+            of("/forced"),
+            of("/direct_sessions"),
+        )));
+    }
+    let blockers = blockers(body);
+    if !blockers.is_empty() {
+        lines.push(String::new());
+        lines.push(blockers);
+    }
+    lines.join("\n")
+}

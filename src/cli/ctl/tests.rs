@@ -1,0 +1,485 @@
+//! Tests of `ctl` against a made-up admin surface on a real socket.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::cli::exit;
+use crate::cli::terminal::tests::{capture, capture_live};
+
+const OP: &str = "11111111-1111-4111-8111-111111111111";
+const CMD: &str = "22222222-2222-4222-8222-222222222222";
+const KEY: &str = "sesame-sesame-sesame";
+const FENCE: &str = "GET /v1/namespaces/old/app/fence";
+const ACQUIRE: &str = "POST /v1/namespaces/old/app/fence/source/acquire-write-fence";
+const RELEASE: &str = "POST /v1/namespaces/old/app/fence/source/release-write-fence";
+
+enum Reply {
+    Json(u16, Value),
+    Raw(&'static str),
+    /// The connection ends without an answer.
+    Close,
+}
+
+/// One request as it arrived.
+#[derive(Clone)]
+struct Seen {
+    line: String,
+    head: String,
+    body: Value,
+}
+
+/// A made-up admin surface: one thread per connection, one request per connection.
+struct Fake {
+    url: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Fake {
+    fn new(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (answer, log) = (Arc::new(answer), Arc::clone(&seen));
+        // The thread ends with the test process; it holds nothing that needs an end.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
+                std::thread::spawn(move || serve_one(stream.unwrap(), &*answer, &log));
+            }
+        });
+        Self { url, seen }
+    }
+
+    fn run(&self, args: &[&str]) -> (u8, String, String) {
+        self.run_live(args, false)
+    }
+
+    fn run_live(&self, args: &[&str], live: bool) -> (u8, String, String) {
+        let vars = [("FENCEWIRE_ADMIN_URL", self.url.as_str()), ("FENCEWIRE_ADMIN_KEY", KEY)];
+        capture_live(&[&["ctl"], args].concat(), &vars, live)
+    }
+
+    fn posts(&self) -> Vec<Value> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|s| s.line.starts_with("POST")).map(|s| s.body.clone()).collect()
+    }
+}
+
+fn serve_one(mut stream: TcpStream, answer: &dyn Fn(&Seen) -> Reply, log: &Mutex<Vec<Seen>>) {
+    let mut bytes = Vec::new();
+    let (head, length) = loop {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).unwrap();
+        if count == 0 {
+            return;
+        }
+        bytes.extend_from_slice(&chunk[..count]);
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()
+            })
+            .unwrap_or(0);
+        if rest.len() >= length {
+            break (head.to_owned(), length);
+        }
+    };
+    let body = &bytes[bytes.len() - length..];
+    let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
+    let body = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let seen = Seen { line, head, body };
+    log.lock().unwrap().push(seen.clone());
+    let (status, body) = match answer(&seen) {
+        Reply::Json(status, body) => (status, body.to_string()),
+        Reply::Raw(text) => (404, text.to_owned()),
+        Reply::Close => return,
+    };
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+}
+
+fn view(state: &str, revision: u64) -> Value {
+    json!({
+        "namespace": "old/app", "state": state, "revision": revision, "operation_id": OP,
+        "incarnation": { "engine_id": "7412", "timeline": 1, "database_id": "16384" },
+        "admission": { "write": "closed", "read": "open", "generation": 4 },
+        "drain_policy": { "deadline_ms": 30000, "on_deadline": "fail" },
+    })
+}
+
+fn inspected(state: &str, revision: u64) -> Value {
+    json!({ "outcome": "APPLIED", "fence": view(state, revision), "receipts": [] })
+}
+
+fn blockers() -> Value {
+    json!({ "blockers": [{
+        "session": 17, "client": "10.0.0.9:5000", "user": "app",
+        "application_name": "p\u{1b}[2Jsql",
+        "engine_pid": 99, "class": "write", "age_ms": 12400, "statement": "update t set a = ?",
+        "why": "transaction open",
+    }] })
+}
+
+/// Answers every question with an unfenced namespace, and every command with this.
+fn answering(status: u16, body: Value) -> Fake {
+    Fake::new(move |seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, inspected("UNFENCED", 0)),
+        false => Reply::Json(status, body.clone()),
+    })
+}
+
+fn applied() -> Value {
+    let mut fence = view("SOURCE_WRITE_FENCED", 2);
+    fence["frozen_boundary"] = json!({ "kind": "lsn", "value": "0/16B3748", "timeline": 1 });
+    let receipt = json!({ "command_id": CMD, "outcome": "APPLIED" });
+    json!({ "outcome": "APPLIED", "replayed": false, "fence": fence, "receipt": receipt })
+}
+
+#[test]
+fn acquire_reads_what_it_expects_and_sends_it() {
+    let fake = answering(200, applied());
+    let args = [
+        "acquire-write-fence",
+        "old/app",
+        "--operation",
+        OP,
+        "--deadline",
+        "20s",
+        "--force-rollback",
+    ];
+    let (code, out, err) = fake.run(&args);
+    assert_eq!((code, err.as_str()), (exit::DONE, ""), "{out}");
+    let first = out.lines().next().unwrap();
+    let id = first.strip_prefix("command ").unwrap();
+    assert!(out.contains("old/app is SOURCE_WRITE_FENCED at revision 2 (APPLIED)"), "{out}");
+    assert!(out.contains("boundary   lsn 0/16B3748 (timeline 1)"), "{out}");
+    assert_eq!(
+        fake.posts(),
+        [json!({
+            "operation_id": OP, "command_id": id, "expected_state": "UNFENCED",
+            "expected_revision": 0,
+            "expected_namespace_identity": { "engine_id": "7412", "database_id": "16384" },
+            "drain_policy": { "deadline_ms": 20000, "on_deadline": "force_rollback" },
+        })]
+    );
+    let seen = fake.seen.lock().unwrap();
+    let lines: Vec<_> = seen.iter().map(|seen| seen.line.as_str()).collect();
+    assert_eq!(lines, [FENCE, ACQUIRE]);
+    assert!(seen.iter().all(|s| s.head.contains(&format!("authorization: Bearer {KEY}"))));
+}
+
+#[test]
+fn release_sends_no_identity_and_no_policy() {
+    let fake = Fake::new(|seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, inspected("SOURCE_WRITE_FENCED", 2)),
+        false => Reply::Json(200, json!({ "outcome": "APPLIED", "fence": view("RELEASED", 3) })),
+    });
+    let (code, out, _) = fake.run(&["release-write-fence", "old/app", "--operation", OP]);
+    assert_eq!(code, exit::DONE);
+    assert!(out.contains("old/app is RELEASED at revision 3"), "{out}");
+    let sent = &fake.posts()[0];
+    assert_eq!(sent["expected_state"], "SOURCE_WRITE_FENCED");
+    assert_eq!(sent["expected_revision"], 2);
+    assert_eq!(sent.as_object().unwrap().len(), 4, "{sent}");
+    assert_eq!(fake.seen.lock().unwrap()[1].line, RELEASE);
+}
+
+#[test]
+fn each_outcome_has_its_exit_code_and_says_what_next() {
+    let error = |code: &str| json!({ "outcome": code, "error": "because", "fence": null });
+    let detailed =
+        |code: &str, detail: &str| json!({ "outcome": code, "error": "because", "detail": detail });
+    let replay = "--expect UNFENCED@0";
+    let cases = [
+        (200, json!({ "outcome": "ALREADY_APPLIED" }), exit::DONE, ""),
+        (202, json!({ "outcome": "DRAINING", "drain": blockers() }), exit::DRAINING, replay),
+        (409, error("FENCE_OWNED_BY_ANOTHER_OPERATION"), exit::REFUSED, "adopted"),
+        (409, error("FENCE_REVISION_MISMATCH"), exit::REFUSED, "new command"),
+        (409, error("FENCE_COMMAND_CONFLICT"), exit::REFUSED, "same options"),
+        (409, error("INVALID_FENCE_TRANSITION"), exit::REFUSED, "see inspect"),
+        (409, detailed("INVALID_FENCE_TRANSITION", "operation_finished"), exit::REFUSED, "new op"),
+        (409, error("FENCE_COMMIT_INDETERMINATE"), exit::UNKNOWN, replay),
+        (423, error("FENCE_STATE_UNAVAILABLE"), exit::UNKNOWN, replay),
+        (412, error("FENCE_PRECONDITION_FAILED"), exit::REFUSED, "cause"),
+        (412, detailed("FENCE_PRECONDITION_FAILED", "admin_auth_required"), exit::REFUSED, "key_"),
+        (401, json!({ "error": "no" }), exit::REFUSED, "FENCEWIRE_ADMIN_KEY"),
+        (404, json!({ "error": "no" }), exit::REFUSED, "no such namespace"),
+        (500, json!({ "error": "oops" }), exit::UNKNOWN, replay),
+        (503, json!({}), exit::UNKNOWN, replay),
+    ];
+    for (status, body, expected, next) in cases {
+        let fake = answering(status, body.clone());
+        let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+        let (code, out, err) = fake.run(&args);
+        assert_eq!(code, expected, "{status} {body}: {out}{err}");
+        assert!(err.contains(next), "{status} {body}: {err}");
+        if expected == exit::REFUSED || expected == exit::UNKNOWN {
+            let shown = body["outcome"].as_str().map_or(format!("HTTP {status}"), str::to_owned);
+            assert!(err.starts_with(&shown), "{err}");
+            assert_eq!(out, format!("command {CMD}\n"));
+        }
+        // The same as JSON: the same code, exactly the proxy's object, nothing else on stdout.
+        let (code, out, err) = fake.run(&[&args[..], &["--json"]].concat());
+        assert_eq!(code, expected, "{status} {body}");
+        assert_eq!(out.lines().count(), 1, "{out}");
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), body);
+        assert_eq!(err, format!("command {CMD}\n"));
+    }
+}
+
+#[test]
+fn a_draining_answer_shows_the_blockers_and_both_ways_out() {
+    let mut body = json!({ "outcome": "DRAINING", "drain": blockers() });
+    body["fence"] = view("SOURCE_DRAINING", 1);
+    let fake = answering(202, body);
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--deadline", "0"];
+    let (code, out, err) = fake.run(&args);
+    assert_eq!(code, exit::DRAINING);
+    assert!(out.contains("old/app is SOURCE_DRAINING at revision 1 (DRAINING)"), "{out}");
+    assert!(out.contains("12.4 s") && out.contains("transaction open"), "{out}");
+    assert!(!out.contains('\u{1b}'), "a client's name moved the cursor");
+    let id = out.lines().next().unwrap().strip_prefix("command ").unwrap();
+    let replay = format!(
+        "fencewire ctl acquire-write-fence old/app --operation {OP} --command {id} --expect \
+         UNFENCED@0 --deadline 0ms"
+    );
+    assert!(err.contains(&replay), "{err}");
+    assert!(err.contains(&format!("ctl release-write-fence old/app --operation {OP}")), "{err}");
+}
+
+#[test]
+fn a_lost_answer_is_unknown_and_names_the_replay() {
+    let fake = Fake::new(|seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, inspected("UNFENCED", 0)),
+        false => Reply::Close,
+    });
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+    let (code, _, err) = fake.run(&args);
+    assert_eq!(code, exit::UNKNOWN, "{err}");
+    let replay = format!("acquire-write-fence old/app --operation {OP} --command {CMD} --expect");
+    assert!(err.contains("may have been applied") && err.contains(&replay), "{err}");
+    let (code, out, _) = fake.run(&[&args[..], &["--json"]].concat());
+    assert_eq!(code, exit::UNKNOWN);
+    assert!(serde_json::from_str::<Value>(&out).unwrap()["error"].is_string());
+}
+
+#[test]
+fn an_absent_proxy_is_unreachable_and_nothing_was_sent() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}");
+    let vars = [("FENCEWIRE_ADMIN_KEY", KEY)];
+    for args in [
+        &["status"][..],
+        &["inspect", "old/app"],
+        &["acquire-write-fence", "old/app", "--operation", OP],
+        &["release-write-fence", "old/app", "--operation", OP, "--json"],
+    ] {
+        let all = [&["ctl", "--admin-url", &url], args].concat();
+        let (code, out, err) = capture(&all, &vars);
+        assert_eq!(code, exit::UNREACHABLE, "{args:?}: {out}{err}");
+        assert!(format!("{out}{err}").contains("Nothing was changed"), "{out}{err}");
+    }
+    let fake = Fake::new(|_| Reply::Close);
+    assert_eq!(fake.run(&["status"]).0, exit::UNREACHABLE);
+}
+
+#[test]
+fn a_replay_expects_what_the_receipt_says_not_what_is_now() {
+    let receipt = |before: u64| {
+        let receipt = json!({
+            "command_id": CMD, "operation_id": OP, "outcome": "DRAINING", "revision_before": before,
+        });
+        let mut body = inspected("SOURCE_DRAINING", before + 1);
+        body["receipts"] = json!([{ "command_id": OP, "revision_before": 9 }, receipt]);
+        body
+    };
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+    let fake = Fake::new(move |seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, receipt(0)),
+        false => Reply::Json(200, applied()),
+    });
+    assert_eq!(fake.run(&args).0, exit::DONE);
+    assert_eq!(fake.seen.lock().unwrap()[0].line, format!("{FENCE}?receipts=all"));
+    assert_eq!(fake.posts()[0]["expected_state"], "UNFENCED");
+    assert_eq!(fake.posts()[0]["expected_revision"], 0);
+
+    // After an earlier move the state before is not in the receipt: conflicts change nothing, so
+    // the possible ones are tried in turn.
+    let fake = Fake::new(move |seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, receipt(3)),
+        false if seen.body["expected_state"] == "TARGET_WRITABLE" => Reply::Json(200, applied()),
+        false => Reply::Json(409, json!({ "outcome": "FENCE_COMMAND_CONFLICT" })),
+    });
+    assert_eq!(fake.run(&args).0, exit::DONE);
+    let tried: Vec<_> = fake.posts().iter().map(|post| post["expected_state"].clone()).collect();
+    assert_eq!(tried, ["RELEASED", "TARGET_WRITABLE"]);
+    assert!(fake.posts().iter().all(|post| post["expected_revision"] == 3));
+
+    // Named, it is taken as it is.
+    let fake = answering(409, json!({ "outcome": "FENCE_COMMAND_CONFLICT" }));
+    let (code, _, _) = fake.run(&[&args[..], &["--expect", "RELEASED@7"]].concat());
+    assert_eq!((code, fake.posts().len()), (exit::REFUSED, 1));
+    assert_eq!(fake.posts()[0]["expected_revision"], 7);
+}
+
+#[test]
+fn a_fresh_command_is_never_a_replay() {
+    let fake = Fake::new(|seen| match seen.line.starts_with("GET") {
+        true => Reply::Json(200, inspected("RELEASED", 3)),
+        false => Reply::Json(409, json!({ "outcome": "FENCE_COMMAND_CONFLICT" })),
+    });
+    let (code, _, _) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
+    assert_eq!((code, fake.posts().len()), (exit::REFUSED, 1));
+    assert_eq!(fake.posts()[0]["expected_state"], "RELEASED");
+}
+
+#[test]
+fn without_an_identity_no_command_is_sent() {
+    let fake = Fake::new(|_| {
+        let mut body = inspected("UNFENCED", 0);
+        body["fence"]["incarnation"]["engine_id"] = Value::Null;
+        Reply::Json(200, body)
+    });
+    let (code, _, err) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
+    assert_eq!(code, exit::UNKNOWN);
+    assert!(err.contains("which database this is"), "{err}");
+    assert!(fake.posts().is_empty());
+}
+
+#[test]
+fn a_live_line_shows_what_the_drain_waits_for() {
+    let (asked, wait): (Sender<()>, Receiver<()>) = channel();
+    let (asked, wait) = (Mutex::new(asked), Mutex::new(wait));
+    // The command is answered when the second question was: the first is ctl's own, before it
+    // sends; the third question proves that the second one's answer was shown.
+    let questions = Mutex::new(0);
+    let fake = Fake::new(move |seen| {
+        if seen.line.starts_with("POST") {
+            wait.lock().unwrap().recv().unwrap();
+            return Reply::Json(200, applied());
+        }
+        let mut questions = questions.lock().unwrap();
+        *questions += 1;
+        if *questions == 3 {
+            asked.lock().unwrap().send(()).unwrap();
+        }
+        let mut body = inspected("SOURCE_DRAINING", 1);
+        body["drain"] = blockers();
+        Reply::Json(200, body)
+    });
+    let args = ["acquire-write-fence", "old/app", "--operation", OP];
+    let (code, out, err) = fake.run_live(&args, true);
+    assert_eq!(code, exit::DONE);
+    let line = "SOURCE_DRAINING, 1 blocker, oldest 12.4 s (session 17), ";
+    assert!(err.contains(line) && err.contains(" left: old/app"), "{err:?}");
+    assert!(err.ends_with("\r\u{1b}[K"), "the live line is wiped: {err:?}");
+    assert!(!out.contains('\r'), "{out:?}");
+}
+
+#[test]
+fn status_is_a_table_and_one_json_object() {
+    let body = json!({ "namespaces": [
+        { "namespace": "old/app", "state": "SOURCE_DRAINING", "revision": 1, "operation_id": OP,
+          "admission": { "write": "closed", "read": "open", "generation": 2 }, "sessions": 12,
+          "leases": { "read": 3, "write": 1 }, "blockers": [1, 2] },
+        { "namespace": "old/b", "state": "UNFENCED", "revision": 0, "operation_id": null,
+          "admission": { "write": "open", "read": "open", "generation": 1 }, "sessions": 0,
+          "leases": 0, "blockers": 0 },
+    ] });
+    let whole = body.clone();
+    let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+    let (code, out, _) = fake.run(&["status"]);
+    assert_eq!(code, exit::DONE);
+    let lines: Vec<Vec<&str>> = out
+        .lines()
+        .map(|line| line.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect())
+        .collect();
+    assert_eq!(lines[0][..3], ["NAMESPACE", "STATE", "REV"]);
+    assert_eq!(
+        lines[1],
+        ["old/app", "SOURCE_DRAINING", "1", OP, "closed", "open", "12", "read 3, write 1", "2"]
+    );
+    assert_eq!(lines[2], ["old/b", "UNFENCED", "0", "-", "open", "open", "0", "0", "0"]);
+    assert_eq!(fake.seen.lock().unwrap()[0].line, "GET /v1/namespaces");
+    let (code, out, _) = fake.run(&["status", "--json"]);
+    assert_eq!(code, exit::DONE);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), whole);
+}
+
+#[test]
+fn inspect_shows_fence_blockers_and_receipts() {
+    let mut body = inspected("SOURCE_DRAINING", 1);
+    body["drain"] = blockers();
+    body["drain"]["active_writers"] = json!(1);
+    body["receipts"] = json!([{ "command_id": CMD, "command": "acquire", "outcome": "DRAINING" }]);
+    let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+    let (code, out, _) = fake.run(&["inspect", "old/app", "--receipts", "all"]);
+    assert_eq!(code, exit::DONE);
+    for part in
+        ["state       SOURCE_DRAINING, revision 1", "engine 7412", "writers 1", CMD, "12.4 s"]
+    {
+        assert!(out.contains(part), "{part} is missing:\n{out}");
+    }
+    assert!(!out.contains('\u{1b}'));
+    assert_eq!(fake.seen.lock().unwrap()[0].line, format!("{FENCE}?receipts=all"));
+    let (code, _, _) = fake.run(&["inspect", "old/a b", "--json"]);
+    assert_eq!(code, exit::DONE);
+    let line = fake.seen.lock().unwrap()[1].line.clone();
+    assert_eq!(line, "GET /v1/namespaces/old/a%20b/fence");
+}
+
+#[test]
+fn watching_shows_changes_until_it_can_not() {
+    let questions = Mutex::new(0);
+    let fake = Fake::new(move |_| {
+        let mut questions = questions.lock().unwrap();
+        *questions += 1;
+        match *questions {
+            1 | 2 => Reply::Json(200, inspected("SOURCE_DRAINING", 1)),
+            3 => Reply::Json(200, inspected("SOURCE_WRITE_FENCED", 2)),
+            _ => Reply::Close,
+        }
+    });
+    let (code, out, _) = fake.run(&["inspect", "old/app", "--watch"]);
+    assert_eq!(code, exit::UNREACHABLE);
+    assert_eq!(out.matches("SOURCE_DRAINING").count(), 1, "{out}");
+    assert_eq!(out.matches("SOURCE_WRITE_FENCED").count(), 1, "{out}");
+    let (code, _, err) = fake.run(&["inspect", "old/app", "--watch", "--json"]);
+    assert_eq!(code, exit::USAGE, "{err}");
+}
+
+#[test]
+fn questions_refused_or_garbled() {
+    let fake = Fake::new(|_| Reply::Raw("not found"));
+    let (code, out, err) = fake.run(&["inspect", "old/app"]);
+    assert_eq!((code, out.as_str()), (exit::REFUSED, ""));
+    assert!(err.contains("HTTP 404") && err.contains("no such namespace"), "{err}");
+    let fake = Fake::new(|_| Reply::Json(401, json!({ "error": "wrong key" })));
+    let (code, _, err) = fake.run(&["status"]);
+    assert_eq!(code, exit::REFUSED);
+    assert!(err.contains("HTTP 401: wrong key"), "{err}");
+}
+
+#[test]
+fn the_key_comes_from_a_file_or_the_environment() {
+    let (code, _, err) = capture(&["ctl", "status"], &[]);
+    assert_eq!(code, exit::USAGE);
+    assert!(err.contains("FENCEWIRE_ADMIN_KEY") && err.contains("--key-file"), "{err}");
+    let fake = Fake::new(|_| Reply::Json(200, json!({ "namespaces": [] })));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    std::fs::write(&path, "from-a-file\n").unwrap();
+    let (code, out, _) = fake.run(&["status", "--key-file", path.to_str().unwrap()]);
+    assert_eq!(code, exit::DONE);
+    assert!(out.contains("no namespace yet"), "{out}");
+    assert!(fake.seen.lock().unwrap()[0].head.contains("Bearer from-a-file"));
+    let (code, _, err) = fake.run(&["status", "--key-file", "/nowhere"]);
+    assert_eq!(code, exit::USAGE);
+    assert!(err.contains("/nowhere"), "{err}");
+}

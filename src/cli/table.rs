@@ -1,0 +1,71 @@
+//! A small table printer for people.
+//!
+//! Purpose: aligned columns, headings in capitals, no borders; cells are cut to a bounded width and
+//! made harmless. Called by `ctl`. It knows nothing of what it prints, and it does not look at the
+//! terminal's width: the last column is the one that may run long.
+
+use super::terminal::plain;
+
+/// Widest cell, in characters; longer ones end in `…`.
+const CELL_CHARS_MAX: usize = 60;
+
+/// Rows under headings.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(super) fn new(headings: &[&str]) -> Self {
+        Self { rows: vec![headings.iter().map(|text| (*text).to_owned()).collect()] }
+    }
+
+    /// Adds a row; cells without a heading are shown too, missing ones are empty.
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.iter().map(|cell| cut(&plain(cell))).collect());
+    }
+
+    /// The table as lines without trailing spaces.
+    pub(super) fn render(&self) -> String {
+        let mut widths: Vec<usize> = Vec::new();
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                let width = cell.chars().count();
+                match widths.get_mut(column) {
+                    Some(known) => *known = width.max(*known),
+                    None => widths.push(width),
+                }
+            }
+        }
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= CELL_CHARS_MAX {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(CELL_CHARS_MAX - 1).collect();
+    format!("{head}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_and_cells_are_cut_and_harmless() {
+        let mut table = Table::new(&["NAME", "N"]);
+        table.row(vec!["old/app".into(), "1".into()]);
+        table.row(vec!["é\x1b".into(), "x".repeat(100)]);
+        let text = table.render();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[..2], ["NAME     N", "old/app  1"]);
+        assert!(lines[2].starts_with("é?       xxx") && lines[2].ends_with("x…"), "{text}");
+        assert_eq!(lines[2].chars().count(), 9 + CELL_CHARS_MAX);
+    }
+}

@@ -1,0 +1,478 @@
+//! The write drain: from a closed gate to a proof, or to an honest DRAINING.
+//!
+//! Purpose: proof.md section 1, steps 4 to 8. Leases first, then the engine's own word (census),
+//! the engine's locks, the boundary, the census again; anything found sends it back to the start.
+//! A deadline decides when to answer or to force, and never completes anything (invariant 6).
+//! Evidence is put together in `drain/completion.rs`; who blocks, and what is forced, is in
+//! `drain/blockers.rs` and `drain/force.rs`.
+//!
+//! Invariants: 6, 7, 8. Callers: `control/fences.rs`, outside the transition lock. The completing
+//! commit takes that lock again and finds itself superseded if the record moved by one revision.
+
+mod blockers;
+mod completion;
+mod force;
+
+pub(super) use blockers::blocks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::answer::{Answer, BlockerReport, DrainPhase, DrainReport};
+use super::fences::Control;
+use super::line::{Line, Request};
+use super::lock_keeper::{LockTicket, TakeError};
+use super::points::Point;
+use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation};
+use super::settings::NamespaceSettings;
+use crate::base::ids::Revision;
+use crate::base::limits;
+use crate::control::fences::Story;
+use crate::engine::{EngineError, LockError};
+use crate::fence::receipt::Receipt;
+use crate::fence::record::{Boundary, DrainPolicy, EngineLock, Forced, LockMode, OnDeadline};
+use crate::gate::drain::{Drain, Drained};
+use crate::gate::registry::Gate;
+
+/// What a drain runs under.
+pub(super) struct Ticket {
+    /// The DRAINING receipt.
+    pub(super) receipt: Receipt,
+    /// Whether it was found rather than made.
+    pub(super) replayed: bool,
+    /// The command's policy.
+    pub(super) policy: DrainPolicy,
+    /// What held for the namespace when it began.
+    pub(super) settings: NamespaceSettings,
+    /// The right to take the engine lock, void once the fence is released.
+    pub(super) lock: LockTicket,
+}
+
+/// Why a drain ended without a proof.
+enum Stop {
+    /// The time for waiting is over; everything stays closed.
+    Deadline,
+    /// The record has moved on.
+    Superseded,
+}
+
+/// How far force has gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Only waiting.
+    Waiting,
+    /// Sessions have been ordered to roll back.
+    Ordered,
+    /// Their backends have been terminated.
+    Terminated,
+}
+
+/// The three evidences and the lock, not yet a proof.
+struct Findings {
+    drained: Drained,
+    before: ClearCensus,
+    lock: EngineLock,
+    boundary: Boundary,
+    after: ClearCensus,
+}
+
+/// One drain that runs.
+struct Run<'a> {
+    control: &'a Arc<Control>,
+    line: &'a Arc<Line>,
+    ticket: &'a Ticket,
+    engine: Arc<dyn EnginePort>,
+    gate: Arc<Gate>,
+    drain: Drain,
+    published: watch::Receiver<Revision>,
+    stage: Stage,
+    /// The right to take the engine lock.
+    lock: LockTicket,
+    /// End of the stage, on the monotonic clock.
+    stage_ends: Duration,
+    /// Pause before the next look at the engine.
+    pause: Duration,
+    report: DrainReport,
+}
+
+impl Control {
+    /// Drains, and answers with APPLIED or DRAINING.
+    ///
+    /// # Cancel safety
+    /// Runs on the command's own task; dropped, it leaves everything closed and durable.
+    pub(super) async fn drain(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        request: Request,
+        ticket: Ticket,
+        story: &mut Story,
+    ) -> Answer {
+        let draining = |reason: String| {
+            Answer::with_receipt(ticket.receipt.clone(), ticket.replayed).because(Some(reason))
+        };
+        let Some(engine) = self.engine_of(&line.namespace) else {
+            return draining(format!(
+                "engine {} is not configured, so nothing can be proven; configure it and replay",
+                line.namespace.engine()
+            ));
+        };
+        let gate = self.gates.gate(&line.namespace);
+        let published = line.follow();
+        // An open gate: released before this drain began.
+        let Some(drain) = Drain::of(Arc::clone(&gate)) else {
+            return self.superseded(line, request, &ticket).await;
+        };
+        let began = self.clock.monotonic();
+        let mut run = Run {
+            control: self,
+            line,
+            ticket: &ticket,
+            engine,
+            gate,
+            drain,
+            published,
+            stage: Stage::Waiting,
+            lock: ticket.lock,
+            stage_ends: began + Duration::from_millis(ticket.policy.deadline_ms),
+            pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
+            report: DrainReport::default(),
+        };
+        run.begin();
+        let answer = run.to_the_end(request).await;
+        let took = self.clock.monotonic().saturating_sub(began);
+        story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        story.forced = std::mem::take(&mut run.report.forced);
+        line.end_drain(request.key);
+        match answer {
+            Some(answer) => {
+                if answer.receipt.is_some() {
+                    self.metrics.fence.drained("write", took);
+                }
+                answer
+            }
+            None if run.is_superseded() => self.superseded(line, request, &ticket).await,
+            None => {
+                self.leave_lock(line).await;
+                draining(run.why_not())
+            }
+        }
+    }
+
+    /// Gives the engine lock of an unproven drain back, unless another drain uses it.
+    async fn leave_lock(&self, line: &Line) {
+        let (_, others) = line.drain();
+        let fenced = self.locks.report(&line.namespace).is_some();
+        if others == 0 && !fenced {
+            self.locks.let_go(&line.namespace).await;
+        }
+    }
+}
+
+impl Run<'_> {
+    fn begin(&mut self) {
+        let now_ms = self.control.clock.now_ms();
+        let deadline_ms = self.ticket.policy.deadline_ms;
+        self.report.command = Some(self.ticket.receipt.key());
+        self.report.policy = Some(self.ticket.policy);
+        self.report.started_at_ms = Some(now_ms);
+        self.report.deadline_at_ms = Some(now_ms.saturating_add(deadline_ms));
+        self.enter(DrainPhase::Leases);
+    }
+
+    fn enter(&mut self, phase: DrainPhase) {
+        self.report.phase = phase;
+        self.show();
+    }
+
+    /// Publishes the progress for whoever inspects.
+    fn show(&self) {
+        self.line.show_drain(self.ticket.receipt.key(), self.report.clone());
+    }
+
+    fn is_superseded(&self) -> bool {
+        *self.published.borrow() != self.ticket.receipt.revision_after
+    }
+
+    /// Proves and completes; `None` when it ended without.
+    async fn to_the_end(&mut self, request: Request) -> Option<Answer> {
+        let kind = self.ticket.receipt.kind;
+        loop {
+            let found = match self.prove().await {
+                Ok(found) => found,
+                Err(Stop::Deadline | Stop::Superseded) => return None,
+            };
+            Point::AfterDrain.pass(kind).await;
+            self.enter(DrainPhase::Completing);
+            match self.complete(request, found).await {
+                completion::Completed::Answered(answer) => return Some(*answer),
+                completion::Completed::NotNow(reason) => {
+                    self.report.reason = Some(reason);
+                    if self.rest().await.is_err() {
+                        return None;
+                    }
+                }
+                completion::Completed::Superseded => return None,
+            }
+        }
+    }
+
+    /// Looks until everything is found clear in one pass.
+    async fn prove(&mut self) -> Result<Findings, Stop> {
+        // Right after the gate has closed: what runs now is what must end. If the engine can't be
+        // asked yet, a later cutoff only waits for more.
+        let first = self.observation().await;
+        self.note_fault(first.err());
+        loop {
+            self.enter(DrainPhase::Leases);
+            let drained = self.leases().await?;
+            if let Some(found) = self.pass(drained).await? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// One pass over the engine; `None` after a rest, when something was found.
+    async fn pass(&mut self, drained: Drained) -> Result<Option<Findings>, Stop> {
+        let seen = match self.observation().await {
+            Ok(seen) => seen,
+            Err(error) => return self.rest_on(error).await,
+        };
+        self.enter(DrainPhase::Census);
+        let Some(before) = self.census(&seen).await? else {
+            return Ok(None);
+        };
+        self.enter(DrainPhase::EngineLock);
+        let Some(lock) = self.lock().await? else {
+            return Ok(None);
+        };
+        self.enter(DrainPhase::Boundary);
+        let receipt = &self.ticket.receipt;
+        let (operation, revision) = (receipt.operation, receipt.revision_after.next());
+        let marked = self.engine.mark_boundary(&self.line.namespace, operation, revision).await;
+        let boundary = match marked {
+            Ok(boundary) => boundary,
+            Err(error) => return self.rest_on(error).await,
+        };
+        let Some(after) = self.census(&seen).await? else {
+            return Ok(None);
+        };
+        // The lock must have stood from before the boundary until now.
+        if lock.mode != LockMode::Off && !self.control.locks.is_held(&self.line.namespace).await {
+            self.report.reason =
+                Some("the engine lock was lost before the drain was proven; once more".to_owned());
+            self.rest().await?;
+            return Ok(None);
+        }
+        // Nothing may have been admitted since: the latch holds, this only says so.
+        let Some(drained) =
+            self.drain.look().filter(|now| now.generation() == drained.generation())
+        else {
+            return Ok(None);
+        };
+        self.report.blockers.clear();
+        self.report.more_blockers = 0;
+        self.report.reason = None;
+        Ok(Some(Findings { drained, before, lock, boundary, after }))
+    }
+
+    /// What was in flight just after the gate closed in this process.
+    async fn observation(&mut self) -> Result<Arc<dyn Observation>, EngineError> {
+        let generation = self.drain.generation();
+        if let Some(seen) = self.line.cutoff(generation) {
+            return Ok(seen);
+        }
+        let seen = self.engine.cutoff(&self.line.namespace).await?;
+        self.line.set_cutoff(Some((generation, Arc::clone(&seen))));
+        Ok(seen)
+    }
+
+    /// Waits until no earlier writer's lease is left.
+    async fn leases(&mut self) -> Result<Drained, Stop> {
+        loop {
+            self.settle_orphans().await;
+            if let Some(drained) = self.drain.look() {
+                return Ok(drained);
+            }
+            self.name_writers().await;
+            self.show();
+            let rest = self.next_rest().await?;
+            tokio::select! {
+                biased;
+                drained = self.drain.wait() => return Ok(drained),
+                _moved = self.published.changed() => {}
+                () = tokio::time::sleep(rest) => {}
+            }
+            if self.is_superseded() {
+                return Err(Stop::Superseded);
+            }
+        }
+    }
+
+    /// Asks the engine what is left; `None` after a rest, when something is.
+    async fn census(&mut self, seen: &Arc<dyn Observation>) -> Result<Option<ClearCensus>, Stop> {
+        self.settle_orphans().await;
+        let view = self.proxy_view();
+        match seen.census(&view).await {
+            Ok(CensusAnswer::Clear(clear)) => Ok(Some(clear)),
+            Ok(CensusAnswer::Residue(blockers)) => {
+                self.report.reason = None;
+                self.name_residue(&blockers);
+                self.rest().await?;
+                Ok(None)
+            }
+            Err(error) => self.rest_on(error).await,
+        }
+    }
+
+    /// Takes the engine's own locks as far as the mode and the engine allow.
+    async fn lock(&mut self) -> Result<Option<EngineLock>, Stop> {
+        let mode = self.ticket.settings.engine_lock;
+        let without = |outcome: String| {
+            Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
+        };
+        if mode == LockMode::Off {
+            return without("off by configuration".to_owned());
+        }
+        let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);
+        let namespace = &self.line.namespace;
+        let taken = self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
+        match taken {
+            Ok(coverage) => {
+                let outcome = "granted: every transaction that wrote to a table had ended";
+                Ok(Some(EngineLock {
+                    mode,
+                    outcome: outcome.to_owned(),
+                    tables: coverage.tables,
+                    gaps: coverage.gaps,
+                }))
+            }
+            Err(TakeError::Void) => self.renew_ticket().await.map(|()| None),
+            Err(TakeError::Lock(LockError::Busy { blockers, .. })) => {
+                self.report.reason = None;
+                self.name_residue(&blockers);
+                self.rest().await?;
+                Ok(None)
+            }
+            Err(TakeError::Lock(
+                error @ (LockError::NotAllowed { .. } | LockError::TooMany { .. }),
+            )) => {
+                tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
+                without(format!("not taken: {error}"))
+            }
+            Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {
+                self.report.reason = Some(error.to_string());
+                self.rest().await?;
+                Ok(None)
+            }
+            Err(TakeError::Lock(LockError::Engine(error))) => self.rest_on(error).await,
+        }
+    }
+
+    /// A void ticket means that the fence was released, or that another drain of it gave up. Under
+    /// the transition lock the two can be told apart, because a release publishes under it.
+    async fn renew_ticket(&mut self) -> Result<(), Stop> {
+        let line = Arc::clone(self.line);
+        let _turn = line.transition.lock().await;
+        if self.is_superseded() {
+            return Err(Stop::Superseded);
+        }
+        self.lock = self.control.locks.ticket(&line.namespace);
+        Ok(())
+    }
+
+    fn note_fault(&mut self, error: Option<EngineError>) {
+        let Some(error) = error else {
+            return;
+        };
+        if matches!(error, EngineError::Changed { .. }) {
+            self.line.set_cutoff(None);
+        }
+        self.report.reason = Some(format!("census_unavailable: {error}"));
+    }
+
+    /// An engine that can't be asked proves nothing: rests and looks again.
+    async fn rest_on<T>(&mut self, error: EngineError) -> Result<Option<T>, Stop> {
+        self.note_fault(Some(error));
+        self.rest().await?;
+        Ok(None)
+    }
+
+    /// One bounded pause between two looks. Observation, not evidence: it ends early only because
+    /// the record moved.
+    async fn rest(&mut self) -> Result<(), Stop> {
+        self.show();
+        let rest = self.next_rest().await?;
+        tokio::select! {
+            biased;
+            _moved = self.published.changed() => {}
+            () = tokio::time::sleep(rest) => {}
+        }
+        if self.is_superseded() { Err(Stop::Superseded) } else { Ok(()) }
+    }
+
+    /// How long to rest; goes on to the next stage when this one's time is over.
+    async fn next_rest(&mut self) -> Result<Duration, Stop> {
+        if self.is_superseded() {
+            return Err(Stop::Superseded);
+        }
+        let now = self.control.clock.monotonic();
+        if now >= self.stage_ends {
+            self.next_stage().await?;
+        }
+        let left = self.stage_ends.saturating_sub(self.control.clock.monotonic());
+        let rest = self.pause.min(left);
+        self.pause = (self.pause * 2).min(Duration::from_millis(limits::DRAIN_LOOK_MAX_MS));
+        Ok(rest)
+    }
+
+    async fn next_stage(&mut self) -> Result<(), Stop> {
+        self.stage = match (self.stage, self.ticket.policy.on_deadline) {
+            (Stage::Waiting, OnDeadline::Fail)
+            | (Stage::Terminated, OnDeadline::Fail | OnDeadline::ForceRollback)
+            | (Stage::Ordered, OnDeadline::Fail) => return Err(Stop::Deadline),
+            (Stage::Waiting, OnDeadline::ForceRollback) => {
+                self.order_rollback().await;
+                Stage::Ordered
+            }
+            (Stage::Ordered, OnDeadline::ForceRollback) => {
+                self.terminate_writers().await;
+                Stage::Terminated
+            }
+        };
+        let deadline = Duration::from_millis(self.ticket.policy.deadline_ms);
+        let grace = self.control.settings.forced_grace.max(deadline);
+        self.stage_ends = self.control.clock.monotonic() + grace;
+        self.pause = Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS);
+        let now_ms = self.control.clock.now_ms();
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.report.deadline_at_ms = Some(now_ms.saturating_add(grace_ms));
+        self.show();
+        Ok(())
+    }
+
+    /// The reason of a DRAINING answer, in a sentence.
+    fn why_not(&self) -> String {
+        let blockers = self.report.blockers.len() as u64 + self.report.more_blockers;
+        let first = self.report.blockers.first().map(BlockerReport::in_words);
+        match (&self.report.reason, first) {
+            (Some(reason), _) => format!("{reason}; admission stays closed, replay the command"),
+            (None, Some(first)) => format!(
+                "{blockers} still to wait for, first: {first}; admission stays closed, replay the \
+                 command"
+            ),
+            (None, None) => {
+                "the drain is not proven yet; admission stays closed, replay the command".to_owned()
+            }
+        }
+    }
+
+    fn force(&mut self, forced: Forced) {
+        tracing::warn!(
+            namespace = %self.line.namespace, kind = forced.kind.name(),
+            backend = forced.engine_pid, why = forced.why, "forced by the drain's policy"
+        );
+        self.report.forced.push(forced);
+    }
+}

@@ -1,0 +1,172 @@
+//! Who keeps a drain waiting, by name.
+//!
+//! Purpose: joins what the proxy knows of its sessions with what the engine says about their
+//! backends, for people and for the census. Also settles sessions that the proxy lost, once the
+//! engine has shown that their backends are gone (invariant 7).
+//!
+//! Callers: `control/drain.rs`; `control/orphans.rs` and `control/status.rs` for their parts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Run;
+use crate::base::ids::Generation;
+use crate::base::limits;
+use crate::control::answer::BlockerReport;
+use crate::control::orphans;
+use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
+use crate::gate::registry::Gate;
+use crate::gate::slot::Slot;
+
+/// An instant of the engine's clock, in milliseconds since the Unix epoch.
+fn engine_ms(at: EngineTime) -> u64 {
+    u64::try_from(at.0 / 1000).unwrap_or(0)
+}
+
+impl BlockerReport {
+    /// One line about it, without its statement (which may hold an application's data).
+    pub(super) fn in_words(&self) -> String {
+        let backend =
+            self.engine_pid.map_or_else(|| "no backend".to_owned(), |pid| format!("backend {pid}"));
+        let session = self.session.map_or_else(String::new, |id| format!("session {id}, "));
+        format!("{} ({session}{backend}, user {:?}): {}", self.class, self.user, self.why)
+    }
+
+    fn of_engine(blocker: &Blocker) -> Self {
+        let object = blocker.object.as_ref().map(|object| format!(" ({object})"));
+        Self {
+            session: blocker.session,
+            client: blocker.client.clone(),
+            user: blocker.user.clone(),
+            application_name: blocker.application_name.clone(),
+            engine_pid: blocker.pid,
+            engine_started_at_ms: blocker.backend_start.map(engine_ms),
+            class: blocker.why.as_str(),
+            age_ms: blocker.age_ms,
+            statement: blocker.statement.clone(),
+            why: format!("{}{}", blocker.why.sentence(), object.unwrap_or_default()),
+        }
+    }
+
+    /// A session whose lease is waited for; `activity` is the engine's word about its backend.
+    pub(in crate::control) fn of_slot(
+        slot: &Slot,
+        now_ms: u64,
+        activity: Option<&Activity>,
+    ) -> Self {
+        let card = slot.card();
+        let pid = slot.engine_pid();
+        let (class, why) = if slot.is_abandoned() {
+            let why = if pid == 0 {
+                "its client is gone and the engine never told its process id; it counts until this \
+                 proxy is restarted"
+            } else {
+                "its client is gone and its last program may still run; it counts until the engine \
+                 shows that the backend is gone"
+            };
+            ("orphan", why)
+        } else {
+            ("writer", "a write admitted before the gate closed has not ended")
+        };
+        let own_age = now_ms.saturating_sub(slot.since_ms());
+        Self {
+            session: Some(slot.id()),
+            client: card.client.clone(),
+            user: card.user.clone(),
+            application_name: card.application_name.clone(),
+            engine_pid: (pid != 0).then_some(pid),
+            engine_started_at_ms: activity.map(|seen| engine_ms(seen.backend.backend_start)),
+            class,
+            age_ms: Some(activity.and_then(|seen| seen.transaction_ms).unwrap_or(own_age)),
+            statement: activity.map(|seen| seen.statement.clone()).unwrap_or_default(),
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Whether a slot's lease is one that a drain of `generation` waits for.
+pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
+    slot.stamp().is_some_and(|stamp| stamp.writer && stamp.generation < generation)
+}
+
+/// What the proxy knows about its sessions at this moment, for a census.
+pub(in crate::control) fn proxy_view(
+    gate: &Gate,
+    generation: Generation,
+    sole_path_required: bool,
+) -> ProxyView {
+    let mut sessions = HashMap::new();
+    let mut orphans = Vec::new();
+    for slot in gate.sessions() {
+        let pid = slot.engine_pid();
+        if pid == 0 {
+            continue;
+        }
+        if slot.is_abandoned() {
+            orphans.push(Orphan { pid, session: slot.id(), backend_start: None });
+        } else {
+            let is_writer = blocks(&slot, generation);
+            let in_program = slot.stamp().is_some();
+            let session = ProxySession { session: slot.id(), is_writer, in_program };
+            sessions.insert(pid, session);
+        }
+    }
+    ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
+}
+
+impl Run<'_> {
+    pub(super) fn proxy_view(&self) -> ProxyView {
+        let sole_path = self.ticket.settings.sole_path_required;
+        proxy_view(&self.gate, self.drain.generation(), sole_path)
+    }
+
+    /// Names the sessions whose leases are waited for, with the engine's word where it answers.
+    pub(super) async fn name_writers(&mut self) {
+        let slots = self.drain.blockers();
+        self.report.active_writers = slots.len() as u64;
+        let shown: Vec<Arc<Slot>> =
+            slots.iter().take(limits::BLOCKERS_SHOWN_MAX).map(Arc::clone).collect();
+        let activity = self.activity_of(&shown).await;
+        let now = self.control.clock.monotonic().as_millis();
+        let now_ms = u64::try_from(now).unwrap_or(u64::MAX);
+        self.report.blockers = shown
+            .iter()
+            .map(|slot| BlockerReport::of_slot(slot, now_ms, activity.get(&slot.engine_pid())))
+            .collect();
+        self.report.more_blockers = (slots.len() - shown.len()) as u64;
+    }
+
+    /// The engine's word about some sessions' backends; empty where it doesn't answer.
+    pub(super) async fn activity_of(&self, slots: &[Arc<Slot>]) -> HashMap<i32, Activity> {
+        let pids: Vec<i32> =
+            slots.iter().map(|slot| slot.engine_pid()).filter(|pid| *pid != 0).collect();
+        if pids.is_empty() {
+            return HashMap::new();
+        }
+        match self.engine.activity(&pids).await {
+            Ok(seen) => seen.into_iter().map(|one| (one.backend.pid, one)).collect(),
+            Err(error) => {
+                // Only their names are missing; the leases block by themselves.
+                tracing::debug!(namespace = %self.line.namespace, %error, "blockers without names");
+                HashMap::new()
+            }
+        }
+    }
+
+    /// Names what the engine found.
+    pub(super) fn name_residue(&mut self, blockers: &[Blocker]) {
+        self.report.active_writers = self.drain.blockers().len() as u64;
+        let shown = blockers.iter().take(limits::BLOCKERS_SHOWN_MAX);
+        self.report.blockers = shown.map(BlockerReport::of_engine).collect();
+        self.report.more_blockers =
+            blockers.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64;
+    }
+
+    /// Takes lost sessions out of the table whose backends the engine no longer has.
+    pub(super) async fn settle_orphans(&mut self) {
+        let settled = orphans::settle(&self.gate, self.engine.as_ref()).await;
+        if let Err(error) = settled {
+            self.note_fault(Some(error));
+        }
+    }
+}

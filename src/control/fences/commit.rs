@@ -1,0 +1,116 @@
+//! One commit of a command, with every outcome it can have.
+//!
+//! Purpose: closing is put up in memory before it is made durable; a commit that is known not to
+//! have landed takes it down again; one of which that isn't known leaves everything closed
+//! (invariant 11). The guard in here is what makes the death of the task the same as an unknown
+//! outcome.
+//!
+//! Callers: `fences/turn.rs` and `control/drain.rs`, under the transition lock.
+
+use std::sync::Arc;
+
+use crate::base::ids::Namespace;
+use crate::control::fences::Control;
+use crate::control::line::{Line, Request};
+use crate::control::points::Point;
+use crate::fence::command::CommandKind;
+use crate::fence::record::InFlight;
+use crate::fence::verdict::Overlay;
+use crate::gate::registry::{Gate, Gates};
+use crate::store::{Commit, CommitError, Persisted};
+
+/// What became of a commit.
+pub(in crate::control) enum Committed {
+    /// It is durable.
+    Yes(Persisted),
+    /// Somebody else committed first: read and decide again.
+    Conflict,
+    /// Proven: nothing was written. The store's words.
+    No(String),
+    /// Not known. Everything is closed now, and the command is the only one accepted.
+    Unknown(String),
+}
+
+/// Armed while a commit is under way. Dropping it armed, as a dying task does, closes the
+/// namespace and remembers the command.
+struct Doubt {
+    gates: Arc<Gates>,
+    line: Arc<Line>,
+    request: Request,
+    armed: bool,
+}
+
+impl Doubt {
+    fn close(&self) {
+        self.line.set_pending(Some(self.request));
+        let gate: Arc<Gate> = self.gates.gate(&self.line.namespace);
+        gate.overlay(Overlay::Indeterminate, InFlight::Refuse);
+    }
+
+    fn resolve(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        if self.armed {
+            self.close();
+        }
+    }
+}
+
+impl Control {
+    /// Puts the closing overlay up, unless writes are closed already.
+    pub(in crate::control) fn install(&self, namespace: &Namespace, in_flight: InFlight) {
+        self.gates.gate(namespace).overlay(Overlay::Installing, in_flight);
+    }
+
+    /// Commits. On [`Committed::Yes`] the marker is written too; publishing is the caller's.
+    ///
+    /// # Cancel safety
+    /// Dropping the future between the beginning and the known end leaves the namespace
+    /// indeterminate.
+    pub(in crate::control) async fn commit(
+        &self,
+        line: &Arc<Line>,
+        request: Request,
+        kind: CommandKind,
+        commit: Commit,
+        last: bool,
+    ) -> Committed {
+        let (before, after, marked) = if last {
+            (Point::BeforeFinalCommit, Point::AfterFinalCommit, Point::AfterFinalMarker)
+        } else {
+            (Point::BeforeCommit, Point::AfterCommit, Point::AfterMarker)
+        };
+        let changes = commit.next.is_some();
+        before.pass(kind).await;
+        let (gates, its_line) = (Arc::clone(&self.gates), Arc::clone(line));
+        let doubt = Doubt { gates, line: its_line, request, armed: true };
+        let outcome = self.store.fence_commit(commit).await;
+        let persisted = match outcome {
+            Ok(persisted) => persisted,
+            Err(CommitError::Conflict { .. }) => {
+                doubt.resolve();
+                return Committed::Conflict;
+            }
+            Err(CommitError::NotCommitted(error)) => {
+                doubt.resolve();
+                return Committed::No(error.to_string());
+            }
+            Err(CommitError::Unknown(error)) => {
+                // Dropped armed: closed, and the command remembered.
+                drop(doubt);
+                return Committed::Unknown(error.to_string());
+            }
+        };
+        doubt.resolve();
+        after.pass(kind).await;
+        if let (true, Some(record)) = (changes, persisted.record()) {
+            self.write_marker(record).await;
+        }
+        marked.pass(kind).await;
+        Committed::Yes(persisted)
+    }
+}

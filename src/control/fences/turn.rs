@@ -1,0 +1,405 @@
+//! One command's turn at its namespace: read, decide, commit, publish, and answer or drain.
+//!
+//! Purpose: the order of the contract (1.4.1, 1.11). Closing: overlay, commit, marker, publish,
+//! drain. Opening: commit, marker, engine lock given back, publish. Every way out settles the gate
+//! on what is durable, unless that isn't known.
+//!
+//! Callers: `fences.rs`, on the command's own task. What is legal is `fence::transition`'s to say.
+
+use std::sync::Arc;
+
+use super::commit::Committed;
+use super::{Control, drain_policy, indeterminate};
+use crate::base::ids::Revision;
+use crate::base::limits;
+use crate::control::answer::Answer;
+use crate::control::drain::Ticket;
+use crate::control::line::{Line, Request};
+use crate::control::points::Point;
+use crate::control::port::LiveDatabase;
+use crate::control::truth::is_source_fenced;
+use crate::fence::code::{ControlCode, Detail};
+use crate::fence::command::{Actor, Command};
+use crate::fence::receipt::Receipt;
+use crate::fence::record::{FenceRecord, Forced, Identity, IncarnationId, LockMode};
+use crate::fence::state::FenceState;
+use crate::fence::transition::{ControlRefusal, ControlView, Decision, Facts, decide};
+use crate::store::reconcile::Reconciled;
+use crate::store::{Commit, StoreError};
+use crate::telemetry::audit::{AuditEvent, Replay, audit};
+
+/// What the audit event says beyond command and answer.
+pub(in crate::control) struct Story {
+    replay: Replay,
+    before: (FenceState, Revision),
+    live: Option<Identity>,
+    /// How long the drain ran, in milliseconds.
+    pub(in crate::control) drain_ms: Option<u64>,
+    /// What it forced.
+    pub(in crate::control) forced: Vec<Forced>,
+}
+
+/// What follows a turn.
+enum Step {
+    Answered(Answer),
+    Drain(Box<Ticket>),
+}
+
+/// What a decision is carried out with.
+struct Decided {
+    replaces: Revision,
+    next: Option<Box<FenceRecord>>,
+    receipt: Receipt,
+    drains: bool,
+}
+
+impl Control {
+    /// Runs one command to its answer.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: it runs on a task of its own that nobody cancels.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        request: Request,
+        actor: &Actor,
+        command: &Command,
+    ) -> Answer {
+        let mut story = Story {
+            replay: Replay::None,
+            before: (FenceState::UnknownUnavailable, Revision(0)),
+            live: None,
+            drain_ms: None,
+            forced: Vec::new(),
+        };
+        let turn = line.transition.lock().await;
+        let answer = match self.decide_and_commit(line, request, command, &mut story).await {
+            Step::Answered(mut answer) => {
+                answer.sight = self.sight(&command.namespace, story.live.clone()).await;
+                self.tell(actor, command, &story, &answer);
+                drop(turn);
+                answer
+            }
+            Step::Drain(ticket) => {
+                drop(turn);
+                Point::BeforeDrain.pass(command.kind()).await;
+                let mut answer = self.drain(line, request, *ticket, &mut story).await;
+                answer.sight = self.sight(&command.namespace, story.live.clone()).await;
+                self.tell(actor, command, &story, &answer);
+                answer
+            }
+        };
+        Point::BeforeResponse.pass(command.kind()).await;
+        answer
+    }
+
+    async fn decide_and_commit(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        request: Request,
+        command: &Command,
+        story: &mut Story,
+    ) -> Step {
+        for _ in 0..limits::DECIDE_ROUNDS_MAX {
+            // 0. Before the store is read: while one commit is unknown, only that very request.
+            if let Some(pending) = line.pending().filter(|pending| *pending != request) {
+                return Step::Answered(Answer::refused(indeterminate(line, pending)));
+            }
+            let (mut truth, receipt) = match self.read_back(command).await {
+                Ok(read) => read,
+                Err(error) => return Step::Answered(unread(line, request, &error)),
+            };
+            // Both were read, so what was pending is known now. Nobody else can come in between:
+            // the transition lock is held.
+            line.set_pending(None);
+            let facts = self.facts(&mut truth, command, receipt.is_none()).await;
+            story.before = (truth.view.state(), truth.view.revision());
+            story.live.clone_from(&facts.live_identity);
+            let now = self.clock.now_ms();
+            match decide(now, &truth.view, command, receipt.as_ref(), &facts) {
+                Decision::Commit { replaces, next, receipt, drains } => {
+                    let decided = Decided { replaces, next, receipt, drains };
+                    if let Some(step) =
+                        self.carry_out(line, request, command, &truth, decided).await
+                    {
+                        return step;
+                    }
+                }
+                Decision::Replay(receipt) => {
+                    story.replay = Replay::Replay;
+                    self.settle_gate(line, &truth).await;
+                    self.hold_lock(line, truth.view.record());
+                    return Step::Answered(Answer::with_receipt(receipt, true));
+                }
+                Decision::Historical(receipt) => {
+                    story.replay = Replay::Replay;
+                    self.settle_gate(line, &truth).await;
+                    return Step::Answered(historical(receipt));
+                }
+                Decision::Resume(receipt) => {
+                    story.replay = Replay::Resume;
+                    self.settle_gate(line, &truth).await;
+                    return self.to_drain(command, receipt, truth.view.record(), true);
+                }
+                Decision::Refuse(refusal) => {
+                    if refusal.code == ControlCode::CommandConflict {
+                        story.replay = Replay::Conflict;
+                    }
+                    self.settle_gate(line, &truth).await;
+                    return Step::Answered(Answer::refused(refusal));
+                }
+            }
+        }
+        self.settle_on_store(line).await;
+        Step::Answered(Answer::failed(format!(
+            "others committed changes of {} first, {} times in a row; inspect it, then replay",
+            command.namespace,
+            limits::DECIDE_ROUNDS_MAX
+        )))
+    }
+
+    async fn read_back(
+        &self,
+        command: &Command,
+    ) -> Result<(Reconciled, Option<Receipt>), StoreError> {
+        let namespace = &command.namespace;
+        let truth = self.truth(namespace, true).await?;
+        let key = command.key();
+        let receipt = self.store.receipt_find(namespace, key.operation, key.command).await?;
+        Ok((truth, receipt))
+    }
+
+    /// Gathers what is true outside. The engine is asked only where its answer can matter: before
+    /// a new fence, and for whether a database without a record exists.
+    async fn facts(&self, truth: &mut Reconciled, command: &Command, fresh: bool) -> Facts {
+        let namespace = &command.namespace;
+        let settings = self.settings_of(namespace);
+        let engine = self.engine_of(namespace);
+        let unowned = match &truth.view {
+            ControlView::NoRecord { .. } => true,
+            ControlView::Record(record) => record.state.is_operation_finished(),
+            ControlView::UnknownUnavailable { .. } => false,
+        };
+        let mut live_identity = None;
+        if let (true, true, Some(engine)) = (fresh, unowned, &engine) {
+            match engine.identity(namespace).await {
+                Ok(LiveDatabase::Exists(identity)) => live_identity = Some(identity),
+                Ok(LiveDatabase::Missing) => {
+                    if let ControlView::NoRecord { exists } = &mut truth.view {
+                        *exists = false;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%namespace, %error, "the engine did not say which database it is");
+                }
+            }
+        }
+        Facts {
+            written_by: self.written_by(),
+            // Checked before anything was read.
+            indeterminate: None,
+            live_identity,
+            shared_schema: false,
+            name_in_use: true,
+            fresh_incarnation: IncarnationId(uuid::Uuid::new_v4()),
+            snapshot: None,
+            default_write_drain: settings.write_drain(),
+            default_read_drain: settings.read_drain(),
+            adoption_key_matched: false,
+            namespace_configured: engine.is_some(),
+        }
+    }
+
+    /// Commits a decision and publishes it; `None` when somebody else committed first.
+    async fn carry_out(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        request: Request,
+        command: &Command,
+        truth: &Reconciled,
+        decided: Decided,
+    ) -> Option<Step> {
+        let Decided { replaces, next, receipt, drains } = decided;
+        let kind = command.kind();
+        let changes = next.is_some();
+        if drains && changes {
+            let asked = next.as_ref().and_then(|next| next.drain_policy?.in_flight);
+            let in_flight = asked.unwrap_or_else(|| self.settings_of(&command.namespace).in_flight);
+            self.install(&command.namespace, in_flight);
+            Point::AfterOverlay.pass(kind).await;
+        }
+        let commit = Commit {
+            namespace: command.namespace.clone(),
+            expected_revision: replaces,
+            next,
+            receipt: receipt.clone(),
+        };
+        let persisted = match self.commit(line, request, kind, commit, false).await {
+            Committed::Yes(persisted) => persisted,
+            Committed::Conflict => return None,
+            Committed::No(words) => {
+                self.settle_after_failure(line, truth).await;
+                return Some(Step::Answered(Answer::failed(format!(
+                    "{} on {}: nothing was committed, admission is as it was before ({words}); replay \
+                     the command",
+                    kind, command.namespace
+                ))));
+            }
+            Committed::Unknown(words) => {
+                let refusal = indeterminate(line, request);
+                let message = format!("{} ({words})", refusal.message);
+                let refusal = ControlRefusal { message, ..refusal };
+                return Some(Step::Answered(Answer::refused(refusal)));
+            }
+        };
+        Point::BeforePublish.pass(kind).await;
+        if changes {
+            self.publish(line, &persisted).await;
+            self.prune(command).await;
+        } else {
+            self.settle_gate(line, truth).await;
+        }
+        if drains {
+            return Some(self.to_drain(command, receipt, persisted.record(), false));
+        }
+        self.hold_lock(line, persisted.record());
+        Some(Step::Answered(Answer::with_receipt(receipt, false)))
+    }
+
+    fn to_drain(
+        &self,
+        command: &Command,
+        receipt: Receipt,
+        record: Option<&FenceRecord>,
+        replayed: bool,
+    ) -> Step {
+        let settings = self.settings_of(&command.namespace);
+        let of_record = record.and_then(|record| record.drain_policy);
+        let policy = drain_policy(command).or(of_record).unwrap_or_else(|| settings.write_drain());
+        Step::Drain(Box::new(Ticket {
+            receipt,
+            replayed,
+            policy,
+            settings,
+            lock: self.locks.ticket(&command.namespace),
+        }))
+    }
+
+    /// Makes sure that the lock a proven fence rests on is held and watched.
+    pub(in crate::control) fn hold_lock(&self, line: &Line, record: Option<&FenceRecord>) {
+        let Some(record) = record.filter(|record| is_source_fenced(record.state)) else {
+            return;
+        };
+        let mode = record.evidence.as_ref().map(|evidence| evidence.engine_lock.mode);
+        if mode != Some(LockMode::Hold) {
+            return;
+        }
+        if let Some(engine) = self.engine_of(&line.namespace) {
+            let ticket = self.locks.ticket(&line.namespace);
+            let wait = self.settings_of(&line.namespace).lock_timeout;
+            self.locks.hold(&line.namespace, ticket, engine, wait);
+        }
+    }
+
+    /// After a commit that is known not to have landed: what the store says now, or, when it
+    /// can't be read, what it said under this very lock.
+    pub(in crate::control) async fn settle_after_failure(&self, line: &Line, before: &Reconciled) {
+        match self.truth(&line.namespace, true).await {
+            Ok(now) => self.settle_gate(line, &now).await,
+            Err(_) => self.settle_gate(line, before).await,
+        }
+    }
+
+    async fn settle_on_store(&self, line: &Line) {
+        match self.truth(&line.namespace, true).await {
+            Ok(now) => self.settle_gate(line, &now).await,
+            Err(error) => tracing::warn!(
+                namespace = %line.namespace, %error,
+                "the gate stays as it is until the store can be read"
+            ),
+        }
+    }
+
+    async fn prune(&self, command: &Command) {
+        let retention = self.settings_of(&command.namespace).receipt_retention_ms;
+        let now = self.clock.now_ms();
+        if let Err(error) = self.store.receipts_prune(&command.namespace, now, retention).await {
+            tracing::warn!(namespace = %command.namespace, %error, "old receipts were not removed");
+        }
+    }
+
+    /// The one audit event and the numbers of an answered command.
+    fn tell(&self, actor: &Actor, command: &Command, story: &Story, answer: &Answer) {
+        let fence = &self.metrics.fence;
+        fence.transition(command.kind().name(), answer.code.name());
+        match story.replay {
+            Replay::None => {}
+            Replay::Replay | Replay::Resume => fence.replay("replay"),
+            Replay::Conflict => fence.replay("conflict"),
+        }
+        for forced in &story.forced {
+            fence.forced(forced.kind.name());
+        }
+        let key = command.key();
+        let receipt = answer.receipt.as_ref();
+        let refused = receipt.is_none();
+        let (state_before, revision_before) = story.before;
+        let forced: Vec<String> = story.forced.iter().map(forced_text).collect();
+        tracing::debug!(
+            surface = actor.surface.name(), actor = actor.name, command = %key.command,
+            "fence command answered"
+        );
+        audit(&AuditEvent {
+            namespace: &command.namespace.to_string(),
+            operation_id: &key.operation.to_string(),
+            command_id: &key.command.to_string(),
+            command: command.kind().name(),
+            outcome: answer.code.name(),
+            detail: answer.detail.map(Detail::name),
+            replay: story.replay,
+            revision_before: revision_before.0,
+            revision_after: receipt.map(|receipt| receipt.revision_after.0),
+            expected_revision: refused.then_some(command.expected_revision.0),
+            state_before: state_before.name(),
+            state_after: receipt.map_or(state_before, |receipt| receipt.state_after).name(),
+            drain_kind: story.drain_ms.map(|_| "write"),
+            drain_ms: story.drain_ms,
+            forced: (!forced.is_empty()).then_some(forced.join("; ")).as_deref(),
+            server_instance: &self.settings.instance,
+            error: if refused { answer.message.as_deref() } else { None },
+            adoption: None,
+        });
+    }
+}
+
+fn forced_text(forced: &Forced) -> String {
+    let session = forced.session.map_or_else(|| "direct".to_owned(), |id| format!("session {id}"));
+    format!("{} of {session} (backend {})", forced.kind.name(), forced.engine_pid)
+}
+
+fn historical(receipt: Receipt) -> Answer {
+    let message = format!(
+        "the drain that command {} began at revision {} was superseded; this is its last answer, \
+         inspect the namespace for what holds now",
+        receipt.command, receipt.revision_after
+    );
+    Answer::with_receipt(receipt, true).because(Some(message))
+}
+
+/// The store couldn't be read. A pending commit stays pending.
+fn unread(line: &Line, request: Request, error: &StoreError) -> Answer {
+    if line.pending() == Some(request) {
+        return Answer::refused(indeterminate(line, request));
+    }
+    match error {
+        StoreError::Corrupt { detail, .. } => Answer::refused(ControlRefusal {
+            code: ControlCode::StateUnavailable,
+            detail: Some(*detail),
+            message: error.to_string(),
+        }),
+        StoreError::Unavailable { .. }
+        | StoreError::Inconsistent { .. }
+        | StoreError::BadName { .. }
+        | StoreError::Schema { .. } => Answer::failed(error.to_string()),
+    }
+}

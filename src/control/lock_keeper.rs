@@ -1,0 +1,296 @@
+//! Keeps the engine's own locks as long as a source write fence lasts.
+//!
+//! Purpose: one keep per namespace. A drain takes the lock through it, so that a release can give
+//! it back whoever took it; after the fence stands, a task watches the holder's connection and
+//! takes the lock again when it is lost, with bounded backoff, recording the gap. [`LockKeeper::
+//! let_go`] frees it before a gate opens, and voids every attempt that is under way.
+//!
+//! Callers: `control/drain.rs` (take, hold), `control/fences.rs` (let go), `control/recovery.rs`
+//! (want), `control/status.rs` (report). It doesn't decide whether a lock is needed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::answer::LockReport;
+use super::instant::rfc3339_ms;
+use super::port::{EnginePort, HeldLock};
+use crate::base::clock::Clock;
+use crate::base::ids::Namespace;
+use crate::base::limits;
+use crate::engine::LockError;
+use crate::fence::record::LockMode;
+use crate::telemetry::spawn::spawn_named;
+
+/// The right to take a namespace's lock until somebody lets go of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockTicket(u64);
+
+/// Why a lock wasn't taken.
+#[derive(Debug)]
+pub enum TakeError {
+    /// It was let go of meanwhile: whoever asked has been superseded.
+    Void,
+    /// The engine's answer.
+    Lock(LockError),
+}
+
+/// What a taken lock covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coverage {
+    /// How many tables.
+    pub tables: u64,
+    /// What not, one sentence each.
+    pub gaps: Vec<String>,
+}
+
+#[derive(Default)]
+struct Shown {
+    wanted: bool,
+    tables: u64,
+    gaps: Vec<String>,
+    omitted: u64,
+    watching: bool,
+}
+
+struct Keep {
+    namespace: Namespace,
+    clock: Arc<dyn Clock>,
+    /// Moves when the lock is let go of; older tickets are void.
+    epoch: watch::Sender<u64>,
+    /// The lock itself. Held by an attempt for as long as it lasts, so that letting go waits for
+    /// the attempt to notice.
+    held: tokio::sync::Mutex<Option<Box<dyn HeldLock>>>,
+    /// Guards what people are shown; never held across an await.
+    shown: Mutex<Shown>,
+}
+
+impl Keep {
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gap(&self, sentence: &str) {
+        let at = rfc3339_ms(self.clock.now_ms());
+        tracing::warn!(namespace = %self.namespace, "engine lock: {sentence}");
+        let mut shown = self.shown();
+        if shown.gaps.len() < limits::ENGINE_LOCK_GAPS_MAX {
+            shown.gaps.push(format!("{at}: {sentence}"));
+        } else {
+            shown.omitted += 1;
+        }
+    }
+
+    fn is_void(&self, ticket: LockTicket) -> bool {
+        *self.epoch.borrow() != ticket.0
+    }
+
+    /// One attempt, given up as soon as the ticket is void. What was held and isn't lost is kept.
+    async fn take(
+        &self,
+        ticket: LockTicket,
+        engine: &dyn EnginePort,
+        wait: Duration,
+    ) -> Result<Coverage, TakeError> {
+        let mut void = self.epoch.subscribe();
+        let mut held = self.held.lock().await;
+        if self.is_void(ticket) {
+            return Err(TakeError::Void);
+        }
+        if held.as_ref().is_none_or(|lock| lock.is_lost()) {
+            *held = None;
+            let attempt = engine.take_lock(&self.namespace, wait);
+            let taken = tokio::select! {
+                biased;
+                _moved = void.wait_for(|now| *now != ticket.0) => return Err(TakeError::Void),
+                taken = attempt => taken.map_err(TakeError::Lock)?,
+            };
+            *held = Some(taken);
+        }
+        let coverage = held.as_ref().map_or_else(
+            || Coverage { tables: 0, gaps: Vec::new() },
+            |lock| Coverage { tables: lock.tables(), gaps: lock.gaps() },
+        );
+        drop(held);
+        self.shown().tables = coverage.tables;
+        Ok(coverage)
+    }
+
+    /// Watches the lock until the ticket is void; takes it again whenever it is lost.
+    async fn keep(&self, ticket: LockTicket, engine: Arc<dyn EnginePort>, wait: Duration) {
+        let mut void = self.epoch.subscribe();
+        let first = Duration::from_millis(limits::ENGINE_LOCK_RETRY_FIRST_MS);
+        let mut pause = first;
+        while !self.is_void(ticket) {
+            let lost = self.held.lock().await.as_ref().map(|lock| lock.lost());
+            if let Some(lost) = lost {
+                tokio::select! {
+                    biased;
+                    _moved = void.wait_for(|now| *now != ticket.0) => return,
+                    () = lost => {}
+                }
+                self.gap(
+                    "lost with its connection; the gate stays closed, the lock is taken again",
+                );
+            }
+            match self.take(ticket, engine.as_ref(), wait).await {
+                Ok(_) => {
+                    self.gap("taken (again) after it was missing");
+                    pause = first;
+                    continue;
+                }
+                Err(TakeError::Void) => return,
+                Err(TakeError::Lock(error)) if pause == first => {
+                    self.gap(&format!("not held: {error}"));
+                }
+                Err(TakeError::Lock(error)) => {
+                    tracing::debug!(namespace = %self.namespace, %error, "engine lock not held");
+                }
+            }
+            tokio::select! {
+                biased;
+                _moved = void.wait_for(|now| *now != ticket.0) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(limits::ENGINE_LOCK_RETRY_MAX_MS));
+        }
+    }
+}
+
+/// All keeps of this process.
+pub struct LockKeeper {
+    keeps: DashMap<Namespace, Arc<Keep>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl LockKeeper {
+    /// Holds nothing.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { keeps: DashMap::new(), clock }
+    }
+
+    fn keep(&self, namespace: &Namespace) -> Arc<Keep> {
+        let keep = self.keeps.entry(namespace.clone()).or_insert_with(|| {
+            Arc::new(Keep {
+                namespace: namespace.clone(),
+                clock: Arc::clone(&self.clock),
+                epoch: watch::Sender::new(0),
+                held: tokio::sync::Mutex::new(None),
+                shown: Mutex::new(Shown::default()),
+            })
+        });
+        Arc::clone(&keep)
+    }
+
+    /// A ticket for a namespace. Draw it under the namespace's transition lock, so that a later
+    /// release voids it.
+    #[must_use]
+    pub fn ticket(&self, namespace: &Namespace) -> LockTicket {
+        LockTicket(*self.keep(namespace).epoch.borrow())
+    }
+
+    /// One attempt at the lock, or the one that is held.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: an attempt that is dropped holds nothing.
+    ///
+    /// # Errors
+    /// [`TakeError`].
+    pub async fn take(
+        &self,
+        namespace: &Namespace,
+        ticket: LockTicket,
+        engine: &dyn EnginePort,
+        wait: Duration,
+    ) -> Result<Coverage, TakeError> {
+        self.keep(namespace).take(ticket, engine, wait).await
+    }
+
+    /// Whether the lock is held and not known to be lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn is_held(&self, namespace: &Namespace) -> bool {
+        let Some(keep) = self.keeps.get(namespace).map(|keep| Arc::clone(&keep)) else {
+            return false;
+        };
+        keep.held.lock().await.as_ref().is_some_and(|lock| !lock.is_lost())
+    }
+
+    /// From now on the lock is wanted: a task watches it, and takes it when it isn't held.
+    pub fn hold(
+        &self,
+        namespace: &Namespace,
+        ticket: LockTicket,
+        engine: Arc<dyn EnginePort>,
+        wait: Duration,
+    ) {
+        let keep = self.keep(namespace);
+        {
+            let mut shown = keep.shown();
+            if shown.watching || keep.is_void(ticket) {
+                return;
+            }
+            shown.wanted = true;
+            shown.watching = true;
+        }
+        drop(spawn_named("engine-lock-keeper", async move {
+            keep.keep(ticket, engine, wait).await;
+        }));
+    }
+
+    /// Gives the lock back, voids every ticket and ends the watch. When this returns, the engine
+    /// holds no lock of ours on the namespace, or the holder's connection is being closed.
+    ///
+    /// # Cancel safety
+    /// Safe to drop: tickets are void at once and the lock goes with its connection.
+    pub async fn let_go(&self, namespace: &Namespace) {
+        let Some(keep) = self.keeps.get(namespace).map(|keep| Arc::clone(&keep)) else {
+            return;
+        };
+        keep.epoch.send_modify(|epoch| *epoch += 1);
+        let held = keep.held.lock().await.take();
+        *keep.shown() = Shown::default();
+        let Some(held) = held else {
+            return;
+        };
+        let bound = Duration::from_millis(limits::ENGINE_LOCK_RELEASE_MS);
+        match timeout(bound, held.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%namespace, %error, "the engine lock was gone before its release");
+            }
+            Err(_) => tracing::warn!(
+                %namespace,
+                "the engine did not confirm the release of its lock in time; the connection that \
+                 held it is closed"
+            ),
+        }
+    }
+
+    /// What people are shown; `None` where no lock is wanted.
+    #[must_use]
+    pub fn report(&self, namespace: &Namespace) -> Option<LockReport> {
+        let keep = Arc::clone(&*self.keeps.get(namespace)?);
+        // A lock that is being taken right now isn't held.
+        let held = keep
+            .held
+            .try_lock()
+            .is_ok_and(|held| held.as_ref().is_some_and(|lock| !lock.is_lost()));
+        let shown = keep.shown();
+        let mut gaps = shown.gaps.clone();
+        if shown.omitted > 0 {
+            gaps.push(format!("{} later gaps are in the log only", shown.omitted));
+        }
+        shown.wanted.then_some(LockReport {
+            mode: LockMode::Hold,
+            held,
+            tables: shown.tables,
+            gaps,
+        })
+    }
+}

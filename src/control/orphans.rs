@@ -1,0 +1,86 @@
+//! Sessions that the proxy lost: their leases count until the engine shows the backend gone.
+//!
+//! Purpose: while any gate has such a session, ask its engine now and then, and take those out of
+//! the table whose backend is gone (invariant 7). Each question is also part of every drain. The
+//! sweep proves nothing by time: only the engine's answer settles.
+//!
+//! Callers: `control/drain.rs`; `app` runs [`Control::sweep_orphans`] on a task of its own.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fences::Control;
+use super::port::EnginePort;
+use crate::base::limits;
+use crate::engine::EngineError;
+use crate::gate::registry::Gate;
+
+/// Settles the lost sessions of one gate whose backends the engine no longer has. Answers how many.
+///
+/// A pid is also gone when a live session of ours has it now: the system gave it out again, so the
+/// earlier process has ended.
+///
+/// # Cancel safety
+/// Cancel safe.
+///
+/// # Errors
+/// The engine's; nothing is settled then.
+pub(super) async fn settle(gate: &Gate, engine: &dyn EnginePort) -> Result<u64, EngineError> {
+    let slots = gate.sessions();
+    let lost: Vec<_> =
+        slots.iter().filter(|slot| slot.is_abandoned() && slot.engine_pid() != 0).collect();
+    if lost.is_empty() {
+        return Ok(0);
+    }
+    let pids: Vec<i32> = lost.iter().map(|slot| slot.engine_pid()).collect();
+    let there: HashSet<i32> =
+        engine.activity(&pids).await?.into_iter().map(|seen| seen.backend.pid).collect();
+    // Read again after the engine's answer: who has such a pid now got it from a live backend.
+    let taken: HashSet<i32> = gate
+        .sessions()
+        .iter()
+        .filter(|slot| !slot.is_abandoned())
+        .map(|slot| slot.engine_pid())
+        .collect();
+    let mut settled = 0;
+    for slot in lost {
+        let pid = slot.engine_pid();
+        if !there.contains(&pid) || taken.contains(&pid) {
+            settled += u64::from(gate.settle(slot.id()));
+        }
+    }
+    Ok(settled)
+}
+
+impl Control {
+    /// Looks for lost sessions for ever, and asks only while there are any.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn sweep_orphans(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(limits::ORPHAN_SWEEP_MS)).await;
+            self.sweep_once().await;
+        }
+    }
+
+    /// One sweep over all gates.
+    pub(super) async fn sweep_once(&self) {
+        for gate in self.gates.all() {
+            let lost = gate.sessions().iter().any(|slot| slot.is_abandoned());
+            let Some(engine) = self.engine_of(gate.namespace()).filter(|_| lost) else {
+                continue;
+            };
+            match settle(&gate, engine.as_ref()).await {
+                Ok(0) => {}
+                Ok(settled) => {
+                    tracing::info!(namespace = %gate.namespace(), settled, "lost sessions settled");
+                }
+                Err(error) => {
+                    tracing::debug!(namespace = %gate.namespace(), %error, "orphans not settled");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What control asks of an engine, as traits.
+//!
+//! Purpose: a drain needs six questions and two acts; behind these traits stands a live engine
+//! (`control/pg.rs`) or, in tests, a script. The evidence that the engine layer makes under private
+//! constructors is taken by value in `control/pg.rs` and becomes claims there; nothing else outside
+//! tests implements these traits.
+//!
+//! Callers: `control/drain.rs`, `control/lock_keeper.rs`, `control/orphans.rs`, `control/fences.rs`
+//! (identity). Nothing here retries or bounds: callers own rounds and deadlines.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::engine::{Activity, BackendKey, Blocker, EngineError, LockError, ProxyView, Terminated};
+use crate::fence::record::{Boundary, Census, Identity};
+
+/// What every question returns: object-safe.
+///
+/// Cancel safety, for all of them: dropping the future leaves the engine's answer unread and
+/// changes nothing here; an act (terminate, boundary marker) may still happen.
+pub type PortFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Which database a namespace is, as its engine says now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LiveDatabase {
+    /// It exists, and this is it.
+    Exists(Identity),
+    /// The engine answered that there is no such database.
+    Missing,
+}
+
+/// A clear census, as a claim for the proof.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClearCensus {
+    /// Which database was asked about.
+    pub namespace: Namespace,
+    /// The engine that answered.
+    pub engine_id: String,
+    /// Its timeline; `None` where there is none.
+    pub timeline: Option<u32>,
+    /// What it counted.
+    pub census: Census,
+}
+
+/// The census's answer.
+#[derive(Debug)]
+pub enum CensusAnswer {
+    /// Nothing is left that could commit.
+    Clear(ClearCensus),
+    /// These are left; never empty.
+    Residue(Vec<Blocker>),
+}
+
+/// Everything that was in flight at one instant after write admission closed.
+pub trait Observation: Send + Sync {
+    /// Asks what is left of it. `view` must have been taken just before.
+    fn census<'a>(
+        &'a self,
+        view: &'a ProxyView,
+    ) -> PortFuture<'a, Result<CensusAnswer, EngineError>>;
+}
+
+/// Share locks on every table of a database, held on a connection of their own.
+pub trait HeldLock: Send + Sync {
+    /// How many tables it covers.
+    fn tables(&self) -> u64;
+
+    /// What it doesn't cover, one sentence each.
+    fn gaps(&self) -> Vec<String>;
+
+    /// Whether it is known to be gone.
+    fn is_lost(&self) -> bool;
+
+    /// Completes when it is gone. Borrows nothing; cancel safe.
+    fn lost(&self) -> PortFuture<'static, ()>;
+
+    /// Gives it back and waits for the engine's word.
+    fn release(self: Box<Self>) -> PortFuture<'static, Result<(), LockError>>;
+}
+
+/// One engine.
+pub trait EnginePort: Send + Sync {
+    /// Which database the namespace is now.
+    fn identity<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<LiveDatabase, EngineError>>;
+
+    /// Everything in flight now; asked just after the gate has closed.
+    fn cutoff<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Arc<dyn Observation>, EngineError>>;
+
+    /// One attempt at the engine lock, waiting at most about `timeout` per table.
+    fn take_lock<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        timeout: Duration,
+    ) -> PortFuture<'a, Result<Box<dyn HeldLock>, LockError>>;
+
+    /// Writes the marker and reads the position behind it.
+    fn mark_boundary<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        operation: OperationId,
+        revision: Revision,
+    ) -> PortFuture<'a, Result<Boundary, EngineError>>;
+
+    /// Asks for the end of one backend, if it is still the one meant.
+    fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>>;
+
+    /// What these backends are doing; those that have ended are absent.
+    fn activity<'a>(
+        &'a self,
+        pids: &'a [i32],
+    ) -> PortFuture<'a, Result<Vec<Activity>, EngineError>>;
+}

@@ -1,0 +1,371 @@
+//! What people and programs are shown: namespaces, sessions, drains, capabilities, readiness.
+//!
+//! Purpose: reading only. An inspection never completes, repairs or advances anything; it reads
+//! the store and the gate and asks the engine, within a bound, which database is live.
+//!
+//! Callers: `admin`, `control/fences.rs` (the view in an answer), `app` (gauges before a scrape).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::answer::{Admission, BlockerReport, DrainReport, NamespaceLine, Sight, Unavailable};
+use super::drain::blocks;
+use super::fences::Control;
+use super::port::LiveDatabase;
+use crate::base::ids::{Generation, Namespace, Revision, SessionId};
+use crate::base::limits;
+use crate::fence::receipt::Receipt;
+use crate::fence::record::{Identity, WrittenBy};
+use crate::fence::state::FenceState;
+use crate::fence::transition::ControlView;
+use crate::fence::verdict::{Overlay, Policy};
+use crate::gate::registry::Gate;
+use crate::store::StoreError;
+use crate::store::reconcile::Reconciled;
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// Neither a database nor a fence record.
+    #[error("there is no database {0} and no fence record of it; check the name")]
+    NotFound(Namespace),
+    /// The store can't be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// One inspection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inspection {
+    /// Where the namespace stands.
+    pub sight: Sight,
+    /// The owner's receipts, or all of them, oldest first.
+    pub receipts: Vec<Receipt>,
+}
+
+/// What this build and process can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether commands may be used.
+    pub enabled: bool,
+    /// Fences that still take something away, unknown and indeterminate ones included.
+    pub active_fences: u64,
+    /// This process.
+    pub server: WrittenBy,
+}
+
+/// A lease that is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseLine {
+    /// Whether it may write.
+    pub writer: bool,
+    /// The generation it was admitted under.
+    pub generation: Generation,
+    /// Its age, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// One session, for a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionLine {
+    /// Its number.
+    pub session: SessionId,
+    /// The namespace it is in.
+    pub namespace: Namespace,
+    /// The client's address.
+    pub client: String,
+    /// The role.
+    pub user: String,
+    /// The client's application name.
+    pub application_name: String,
+    /// The engine's backend, where it is known.
+    pub engine_pid: Option<i32>,
+    /// Its lease, if it has one.
+    pub lease: Option<LeaseLine>,
+    /// Whether its client is gone and its backend isn't known to be.
+    pub abandoned: bool,
+}
+
+impl Control {
+    fn now_monotonic_ms(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// What the gate admits now. A gate that wasn't made yet would start from what recovery left.
+    fn admission(&self, namespace: &Namespace) -> Admission {
+        let pending = self.known_line(namespace).and_then(|line| line.pending());
+        let indeterminate = pending.map(|pending| pending.key);
+        match self.known_gate(namespace) {
+            Some(gate) => admission_of(&gate, indeterminate),
+            None => {
+                let policy = if self.ready() { Policy::unfenced() } else { Policy::unknown() };
+                Admission {
+                    write: policy.writes_open(),
+                    read: policy.reads_open(),
+                    generation: None,
+                    indeterminate,
+                }
+            }
+        }
+    }
+
+    /// The drain of a namespace: the one that runs, or, where nobody waits, who would block it.
+    pub(super) fn drain_report(&self, namespace: &Namespace) -> DrainReport {
+        let line = self.known_line(namespace);
+        let running = line.and_then(|line| line.drain().0);
+        let Some(gate) = self.known_gate(namespace) else {
+            return running.unwrap_or_default();
+        };
+        let slots = gate.sessions();
+        let readers = slots.iter().filter_map(|slot| slot.stamp()).filter(|stamp| !stamp.writer);
+        let read_leases = readers.count() as u64;
+        if let Some(running) = running {
+            return DrainReport { read_leases, ..running };
+        }
+        let published = gate.published();
+        if published.policy.writes_open() {
+            return DrainReport { read_leases, ..DrainReport::default() };
+        }
+        let blocking: Vec<_> =
+            slots.iter().filter(|slot| blocks(slot, published.generation)).collect();
+        let now_ms = self.now_monotonic_ms();
+        DrainReport {
+            active_writers: blocking.len() as u64,
+            read_leases,
+            blockers: blocking
+                .iter()
+                .take(limits::BLOCKERS_SHOWN_MAX)
+                .map(|slot| BlockerReport::of_slot(slot, now_ms, None))
+                .collect(),
+            more_blockers: blocking.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64,
+            ..DrainReport::default()
+        }
+    }
+
+    fn sight_from(
+        &self,
+        namespace: &Namespace,
+        truth: Reconciled,
+        live: Option<Identity>,
+    ) -> Sight {
+        let (state, revision) = (truth.view.state(), truth.view.revision());
+        let marker_consistent =
+            truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
+        let (record, unavailable) = match truth.view {
+            ControlView::Record(record) => (Some(record), None),
+            ControlView::NoRecord { .. } => (None, None),
+            ControlView::UnknownUnavailable { detail, reason, marker, .. } => {
+                (None, Some(Unavailable { detail, reason, marker }))
+            }
+        };
+        Sight {
+            namespace: namespace.clone(),
+            state,
+            revision,
+            record,
+            unavailable,
+            live,
+            admission: self.admission(namespace),
+            drain: self.drain_report(namespace),
+            lock: self.locks.report(namespace),
+            marker_consistent,
+            server: self.written_by(),
+        }
+    }
+
+    /// The view in a command's answer; `None` where there is nothing or nothing can be read.
+    pub(super) async fn sight(
+        &self,
+        namespace: &Namespace,
+        live: Option<Identity>,
+    ) -> Option<Sight> {
+        let truth = self.truth(namespace, false).await.ok()?;
+        let nothing = matches!(truth.view, ControlView::NoRecord { .. }) && live.is_none();
+        (!nothing).then(|| self.sight_from(namespace, truth, live))
+    }
+
+    /// Inspects one namespace.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub async fn inspect(
+        &self,
+        namespace: &Namespace,
+        all_receipts: bool,
+    ) -> Result<Inspection, InspectError> {
+        let truth = self.truth(namespace, false).await?;
+        let mut live = None;
+        let bound = Duration::from_millis(limits::INSPECT_ENGINE_MS);
+        let engine = self.engine_of(namespace);
+        let no_record = matches!(truth.view, ControlView::NoRecord { .. });
+        match &engine {
+            Some(engine) => match tokio::time::timeout(bound, engine.identity(namespace)).await {
+                Ok(Ok(LiveDatabase::Exists(identity))) => live = Some(identity),
+                Ok(Ok(LiveDatabase::Missing)) if no_record => {
+                    return Err(InspectError::NotFound(namespace.clone()));
+                }
+                Ok(Ok(LiveDatabase::Missing)) => {}
+                Ok(Err(error)) => tracing::debug!(%namespace, %error, "no live identity"),
+                Err(_) => tracing::debug!(%namespace, "no live identity within the bound"),
+            },
+            None if no_record => return Err(InspectError::NotFound(namespace.clone())),
+            None => {}
+        }
+        let owner = truth.view.record().map(|record| record.operation);
+        let receipts = match (all_receipts, owner) {
+            (true, _) => self.store.receipt_list(namespace, None).await?,
+            (false, Some(owner)) => self.store.receipt_list(namespace, Some(owner)).await?,
+            (false, None) => Vec::new(),
+        };
+        Ok(Inspection { sight: self.sight_from(namespace, truth, live), receipts })
+    }
+
+    /// Whether any fence state exists for a namespace: then it can be inspected even where
+    /// commands are off.
+    #[must_use]
+    pub fn has_fence_state(&self, namespace: &Namespace) -> bool {
+        self.known_gate(namespace)
+            .is_some_and(|gate| gate.published().policy.state != FenceState::Unfenced)
+    }
+
+    /// Every namespace with a fence, a session or a route, sorted by name.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<NamespaceLine> {
+        let table = self.routes.table();
+        let mut names: std::collections::BTreeSet<Namespace> =
+            self.gates.all().iter().map(|gate| gate.namespace().clone()).collect();
+        names.extend(table.routes.values().cloned());
+        names.into_iter().map(|namespace| self.line_of(namespace)).collect()
+    }
+
+    fn line_of(&self, namespace: Namespace) -> NamespaceLine {
+        let gate = self.known_gate(&namespace);
+        let published = gate.as_ref().map(|gate| gate.published());
+        let slots = gate.map(|gate| gate.sessions()).unwrap_or_default();
+        let policy = published.map(|published| published.policy.clone());
+        let stamps: Vec<_> = slots.iter().filter_map(|slot| slot.stamp()).collect();
+        NamespaceLine {
+            state: policy.as_ref().map_or(FenceState::Unfenced, |policy| policy.state),
+            revision: policy.as_ref().map_or(Revision(0), |policy| policy.revision),
+            operation: policy.and_then(|policy| policy.operation),
+            admission: self.admission(&namespace),
+            sessions: slots.len() as u64,
+            leases: stamps.len() as u64,
+            writers: stamps.iter().filter(|stamp| stamp.writer).count() as u64,
+            orphans: slots.iter().filter(|slot| slot.is_abandoned()).count() as u64,
+            drain: self.drain_report(&namespace),
+            routes: self.routes.table().leading_to(&namespace),
+            unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()),
+            namespace,
+        }
+    }
+
+    /// Sessions of all namespaces, at most `limits::SESSIONS_SHOWN_MAX`, and how many more.
+    #[must_use]
+    pub fn sessions(&self) -> (Vec<SessionLine>, u64) {
+        let now_ms = self.now_monotonic_ms();
+        let mut lines = Vec::new();
+        let mut more = 0;
+        for gate in self.gates.all() {
+            for slot in gate.sessions() {
+                if lines.len() == limits::SESSIONS_SHOWN_MAX {
+                    more += 1;
+                    continue;
+                }
+                let card = slot.card();
+                let pid = slot.engine_pid();
+                let age_ms = now_ms.saturating_sub(slot.since_ms());
+                lines.push(SessionLine {
+                    session: slot.id(),
+                    namespace: gate.namespace().clone(),
+                    client: card.client.clone(),
+                    user: card.user.clone(),
+                    application_name: card.application_name.clone(),
+                    engine_pid: (pid != 0).then_some(pid),
+                    lease: slot.stamp().map(|stamp| LeaseLine {
+                        writer: stamp.writer,
+                        generation: stamp.generation,
+                        age_ms,
+                    }),
+                    abandoned: slot.is_abandoned(),
+                });
+            }
+        }
+        lines.sort_by_key(|line| line.session);
+        (lines, more)
+    }
+
+    /// What this build and process can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        let active = self.gates.all().iter().filter(|gate| is_active(gate)).count();
+        Capabilities {
+            enabled: self.settings.fence_enabled,
+            active_fences: active as u64,
+            server: self.written_by(),
+        }
+    }
+
+    /// Sets the gauges that are counted at scrape time.
+    pub fn refresh_gauges(&self) {
+        let gates = self.gates.all();
+        let states: Vec<(&str, &str)> = gates
+            .iter()
+            .map(|gate| gate.published().policy.state)
+            .filter(|state| *state != FenceState::Unfenced)
+            .map(|state| (state.role().map_or("unknown", |role| role_label(role)), state.name()))
+            .collect();
+        self.metrics.fence.namespaces(states);
+        let oldest = gates
+            .iter()
+            .filter(|gate| is_active(gate))
+            .filter_map(|gate| self.known_line(gate.namespace())?.active_since_ms())
+            .min();
+        let now = self.clock.now_ms();
+        let age = oldest.map(|since| Duration::from_millis(now.saturating_sub(since)));
+        self.metrics.fence.oldest_active(age);
+        let orphans = gates.iter().flat_map(|gate| gate.sessions());
+        self.metrics.engine.orphans(orphans.filter(|slot| slot.is_abandoned()).count());
+    }
+
+    /// Whether listeners may serve, and why not.
+    ///
+    /// # Errors
+    /// A sentence for `/readyz`.
+    pub fn readiness(&self) -> Result<(), &'static str> {
+        if self.recovered.load(Ordering::SeqCst) {
+            Ok(())
+        } else {
+            Err("recovery has not finished: fences are being read from the store")
+        }
+    }
+}
+
+const fn role_label(role: crate::fence::state::Role) -> &'static str {
+    match role {
+        crate::fence::state::Role::Source => "source",
+        crate::fence::state::Role::Target => "target",
+    }
+}
+
+fn is_active(gate: &Gate) -> bool {
+    let policy = &gate.published().policy;
+    policy.state.is_active()
+        || matches!(policy.overlay, Overlay::Indeterminate | Overlay::CreatingTarget)
+}
+
+fn admission_of(
+    gate: &Gate,
+    indeterminate: Option<crate::fence::command::CommandKey>,
+) -> Admission {
+    let published = gate.published();
+    Admission {
+        write: published.policy.writes_open(),
+        read: published.policy.reads_open(),
+        generation: Some(published.generation),
+        indeterminate,
+    }
+}

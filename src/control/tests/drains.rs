@@ -1,0 +1,297 @@
+//! Drains: who is waited for, what deadlines do, what force reaches.
+
+use crate::engine::Why;
+use crate::fence::record::{ForcedKind, LockMode};
+use crate::gate::slot::Order;
+
+use super::*;
+
+#[tokio::test]
+async fn a_zero_deadline_names_the_writer_and_its_replay_completes() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!((code(&answer), revision_after(&answer)), (ControlCode::Draining, 1));
+    assert!(answer.message.as_ref().unwrap().contains("session 1"), "{answer:?}");
+    assert!(!rig.may_write());
+    let report = rig.inspect().await.sight.drain;
+    assert_eq!(report.active_writers, 1);
+    assert_eq!(report.blockers[0].session, Some(SessionId(1)));
+    lease.answered();
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!((code(&answer), revision_after(&answer)), (ControlCode::Applied, 2));
+    assert!(answer.replayed, "a resumed drain is a replay");
+}
+
+#[tokio::test]
+async fn a_running_drain_shows_its_blocker_with_the_engines_word_and_waits_for_its_release() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let answer = rig.spawn(patient(1, 1));
+    rig.until_blocked().await;
+    let report = rig.inspect().await.sight.drain;
+    let named = &report.blockers[0];
+    assert_eq!((named.engine_pid, named.age_ms), (Some(11), Some(4321)));
+    assert_eq!(named.statement, "insert into t values (1)");
+    assert_eq!(report.phase.name(), "leases");
+    assert!(rig.engine.count("cutoff") == 1, "taken before leases are waited for");
+    lease.answered();
+    let answer = answer.await.unwrap();
+    assert_eq!(code(&answer), ControlCode::Applied);
+    let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
+    assert_eq!((evidence.releases.by_answer, evidence.releases.by_engine), (1, 0));
+}
+
+#[tokio::test]
+async fn a_release_supersedes_a_running_drain() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    let (reader, mut read) = {
+        let seat = rig.seat(2, 12);
+        let lease = seat.begin(StatementClass::Read, 0).unwrap().0;
+        (seat, lease)
+    };
+    let drain = rig.spawn(patient(1, 1));
+    rig.until_blocked().await;
+    let answer = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
+    assert_eq!((code(&answer), revision_after(&answer)), (ControlCode::Applied, 2));
+    let drained = drain.await.unwrap();
+    assert_eq!((code(&drained), revision_after(&drained)), (ControlCode::Draining, 1));
+    assert!(drained.message.as_ref().unwrap().contains("superseded"), "{drained:?}");
+    assert!(rig.may_write() && !rig.engine.is_locked());
+    assert!(reader.extend(&mut read, StatementClass::Write).is_err(), "stale although open");
+    lease.answered();
+    read.answered();
+    drop((seat, reader));
+    let history = rig.run(patient(1, 1)).await;
+    assert_eq!((code(&history), history.replayed), (ControlCode::Draining, true));
+    assert_eq!(state(&history), FenceState::Released);
+}
+
+#[tokio::test]
+async fn a_release_frees_a_lock_that_an_unfinished_drain_has_taken() {
+    let rig = Rig::new().await;
+    // The second census finds something, and goes on finding it: the lock is held meanwhile.
+    rig.engine.residue_once(Vec::new());
+    rig.engine.residue(vec![blocker(42, Why::Writing)]);
+    let drain = rig.spawn(patient(1, 1));
+    rig.until("the lock", |rig| rig.engine.is_locked()).await;
+    rig.until_blocked().await;
+    rig.engine.watch_gate(rig.gate());
+    let answer = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    assert!(!rig.engine.is_locked());
+    assert_eq!(rig.engine.open_at_release(), [false]);
+    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Draining);
+    assert!(!rig.engine.is_locked() && rig.may_write());
+}
+
+#[tokio::test]
+async fn inspection_and_other_commands_do_not_wait_for_a_drain() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let drain = rig.spawn(patient(1, 1));
+    rig.until_blocked().await;
+    assert_eq!(rig.inspect().await.sight.state, FenceState::SourceDraining);
+    let other = rig.run(patient(2, 2)).await;
+    assert_eq!(code(&other), ControlCode::OwnedByAnotherOperation);
+    lease.answered();
+    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn a_second_command_of_the_owner_joins_and_both_end() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let first = rig.spawn(patient(1, 1));
+    rig.until_blocked().await;
+    let mut joining = patient(1, 2);
+    joining.expected_state = FenceState::SourceDraining;
+    joining.expected_revision = Revision(1);
+    let second = rig.spawn(joining);
+    let line = rig.control.line(&namespace());
+    rig.until("both drains", |_| line.drain().1 == 2).await;
+    lease.answered();
+    let mut codes = [code(&*first.await.unwrap()), code(&*second.await.unwrap())];
+    codes.sort();
+    assert_eq!(codes, [ControlCode::Applied, ControlCode::AlreadyApplied]);
+    assert!(rig.engine.is_locked(), "one of them keeps the lock");
+}
+
+#[tokio::test]
+async fn residue_is_named_and_waited_for() {
+    let rig = Rig::new().await;
+    rig.engine.residue(vec![blocker(42, Why::Prepared)]);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let message = answer.message.as_ref().unwrap();
+    assert!(message.contains("prepared") && message.contains("gid-1"), "{message}");
+    let drain = rig.spawn(patient(1, 2).expecting(FenceState::SourceDraining, 1));
+    rig.until_blocked().await;
+    assert_eq!(rig.control.drain_report(&namespace()).blockers[0].class, "prepared");
+    rig.engine.residue(Vec::new());
+    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn something_found_after_the_boundary_starts_it_over() {
+    let rig = Rig::new().await;
+    rig.engine.residue_once(Vec::new());
+    rig.engine.residue_once(vec![blocker(42, Why::Writing)]);
+    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(rig.engine.count("boundary"), 2);
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_asked_proves_nothing() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    lease.answered();
+    rig.engine.unreachable(true);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let message = answer.message.as_ref().unwrap();
+    assert!(message.contains("census_unavailable"), "{message}");
+    assert!(message.contains("connection refused"), "{message}");
+    rig.engine.unreachable(false);
+    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn evidence_of_another_engine_is_no_proof() {
+    let rig = Rig::new().await;
+    rig.engine.other_engine();
+    let answer = rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await;
+    assert_eq!(code(&answer), ControlCode::Draining, "{answer:?}");
+    assert!(!rig.may_write());
+}
+
+#[tokio::test]
+async fn force_orders_the_session_with_the_drains_generation() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    let quiet = rig.seat(2, 12);
+    let drain = rig.spawn(acquire(1, 1, policy(0, OnDeadline::ForceRollback)));
+    // The session, as wire would: it gets the order, rolls back, and sees the engine's answer.
+    seat.slot().ordered.notified().await;
+    let (order, before) = seat.slot().take_orders();
+    assert!(order.has(Order::ROLL_BACK));
+    assert!(lease.stamp().generation < before);
+    lease.answered();
+    let answer = drain.await.unwrap();
+    assert_eq!(code(&answer), ControlCode::Applied);
+    assert!(quiet.slot().take_orders().0.is_none(), "only those that block");
+    let forced = rig.inspect().await.sight.record.unwrap().evidence.unwrap().forced;
+    assert_eq!((forced.len(), forced[0].kind), (1, ForcedKind::Rollback));
+    assert_eq!((forced[0].session, forced[0].engine_pid), (Some(SessionId(1)), 11));
+    assert_eq!(rig.engine.count("terminate"), 0);
+    assert!(rig.metrics.encode().contains(r#"fencewire_forced_total{kind="rollback"} 1"#));
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_roll_back_is_terminated_and_still_waited_for() {
+    let rig = Rig::new().await;
+    rig.engine.survives_terminate();
+    let (_seat, lease) = rig.writer(1, 11);
+    let answer = rig.run(acquire(1, 1, policy(0, OnDeadline::ForceRollback))).await;
+    assert_eq!(code(&answer), ControlCode::Draining, "a signal is not a release");
+    assert_eq!(rig.engine.count("terminate 11"), 1);
+    assert!(!rig.may_write());
+    lease.answered();
+    let again = rig.run(acquire(1, 1, policy(0, OnDeadline::ForceRollback))).await;
+    assert_eq!(code(&again), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn a_lost_session_counts_until_the_engine_shows_its_backend_gone() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    drop(lease);
+    drop(seat);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    assert_eq!(rig.control.drain_report(&namespace()).blockers[0].class, "orphan");
+    rig.engine.backend_gone(11);
+    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
+    assert_eq!(evidence.releases.by_answer, 0);
+}
+
+#[tokio::test]
+async fn force_ends_the_backend_of_a_lost_session() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    drop(lease);
+    drop(seat);
+    let answer = rig.run(acquire(1, 1, policy(0, OnDeadline::ForceRollback))).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    assert_eq!(rig.engine.count("terminate 11"), 1);
+    let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
+    assert_eq!((evidence.releases.by_answer, evidence.releases.by_engine), (0, 1));
+    assert_eq!(evidence.forced[0].kind, ForcedKind::BackendTermination);
+}
+
+#[tokio::test]
+async fn the_sweep_settles_lost_sessions_without_a_fence() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    drop(lease);
+    drop(seat);
+    rig.control.sweep_once().await;
+    assert_eq!(rig.gate().session_count(), 1, "its backend is there");
+    rig.engine.backend_gone(11);
+    rig.control.sweep_once().await;
+    assert_eq!(rig.gate().session_count(), 0);
+    let asked = rig.engine.count("activity");
+    rig.control.sweep_once().await;
+    assert_eq!(rig.engine.count("activity"), asked, "nothing to ask about");
+}
+
+#[tokio::test]
+async fn the_census_is_told_who_may_still_write() {
+    let rig = Rig::new().await;
+    let reader = rig.seat(2, 12);
+    let (read, _) = reader.begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    let view = rig.engine.views().pop().unwrap();
+    let session = view.sessions[&12];
+    assert!(!session.is_writer && session.in_program);
+    read.answered();
+}
+
+#[tokio::test]
+async fn refused_in_flight_writers_are_published_as_asked() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let refuse = DrainPolicy { in_flight: Some(InFlight::Refuse), ..policy(0, OnDeadline::Fail) };
+    rig.run(acquire(1, 1, refuse)).await;
+    assert_eq!(rig.gate().published().policy.in_flight, InFlight::Refuse);
+    lease.answered();
+}
+
+#[tokio::test]
+async fn lock_modes_are_told_in_the_evidence() {
+    for (mode, attempts, reached, held) in [
+        (LockMode::Hold, vec![LockScript::Busy, LockScript::Broken], LockMode::Hold, true),
+        (LockMode::Confirm, vec![], LockMode::Confirm, false),
+        (LockMode::Off, vec![], LockMode::Off, false),
+        (LockMode::Hold, vec![LockScript::NotAllowed], LockMode::Off, false),
+    ] {
+        let settings = NamespaceSettings { engine_lock: mode, ..NamespaceSettings::default() };
+        let rig = Rig::with(Arc::new(MemoryStore::new()), settings).await;
+        rig.engine.lock_attempts(attempts);
+        assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+        let lock = rig.inspect().await.sight.record.unwrap().evidence.unwrap().engine_lock;
+        assert_eq!((lock.mode, rig.engine.is_locked()), (reached, held), "{mode:?}");
+        assert!(!lock.outcome.is_empty());
+    }
+}
+
+impl Command {
+    fn expecting(mut self, state: FenceState, revision: u64) -> Self {
+        self.expected_state = state;
+        self.expected_revision = Revision(revision);
+        self
+    }
+}

@@ -1,0 +1,359 @@
+//! A scripted engine: answers what the test has set, and remembers what it was asked.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::base::ids::{EngineName, Namespace, OperationId, Revision};
+use crate::control::port::{
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+};
+use crate::engine::{
+    Activity, BackendKey, Blocker, EngineError, EngineTime, LockError, ProxyView, Terminated, Why,
+};
+use crate::fence::record::{Boundary, BoundaryKind, Census, Identity};
+use crate::gate::registry::Gate;
+
+/// What one attempt at the lock comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockScript {
+    Granted,
+    Busy,
+    NotAllowed,
+    Broken,
+}
+
+#[derive(Default)]
+struct Script {
+    log: Vec<String>,
+    alive: HashMap<i32, Activity>,
+    residue: Vec<Blocker>,
+    residue_once: VecDeque<Vec<Blocker>>,
+    unreachable: bool,
+    missing: bool,
+    panics: bool,
+    survives_terminate: bool,
+    lock_attempts: VecDeque<LockScript>,
+    holders: Vec<watch::Sender<bool>>,
+    views: Vec<ProxyView>,
+    watched: Option<Arc<Gate>>,
+    open_at_release: Vec<bool>,
+    other_engine: bool,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct ScriptedEngine(Arc<Mutex<Script>>);
+
+pub(super) fn identity() -> Identity {
+    crate::fence::sample::identity()
+}
+
+pub(super) fn blocker(pid: i32, why: Why) -> Blocker {
+    Blocker {
+        session: None,
+        pid: Some(pid),
+        backend_start: Some(EngineTime(1_750_000_000_000_000)),
+        backend_type: "client backend".to_owned(),
+        user: "app".to_owned(),
+        application_name: "psql".to_owned(),
+        client: "10.0.0.9:5000".to_owned(),
+        state: "idle in transaction".to_owned(),
+        wait: None,
+        why,
+        age_ms: Some(1234),
+        statement: "update t set a = 'secret'".to_owned(),
+        object: Some("gid-1".to_owned()),
+    }
+}
+
+impl ScriptedEngine {
+    fn script(&self) -> MutexGuard<'_, Script> {
+        // One test panics while it holds this on purpose.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn log(&self) -> Vec<String> {
+        self.script().log.clone()
+    }
+
+    pub(super) fn count(&self, what: &str) -> usize {
+        self.script().log.iter().filter(|entry| entry.starts_with(what)).count()
+    }
+
+    /// A backend that exists, running a transaction.
+    pub(super) fn backend(&self, pid: i32) {
+        let activity = Activity {
+            backend: BackendKey { pid, backend_start: EngineTime(1_750_000_000_000_000) },
+            database: "app".to_owned(),
+            user: "app".to_owned(),
+            application_name: "web".to_owned(),
+            client: "10.0.0.7:4000".to_owned(),
+            state: "idle in transaction".to_owned(),
+            wait: None,
+            transaction_ms: Some(4321),
+            statement: "insert into t values (1)".to_owned(),
+            blocked_by: Vec::new(),
+        };
+        self.script().alive.insert(pid, activity);
+    }
+
+    pub(super) fn backend_gone(&self, pid: i32) {
+        self.script().alive.remove(&pid);
+    }
+
+    pub(super) fn residue(&self, blockers: Vec<Blocker>) {
+        self.script().residue = blockers;
+    }
+
+    pub(super) fn residue_once(&self, blockers: Vec<Blocker>) {
+        self.script().residue_once.push_back(blockers);
+    }
+
+    pub(super) fn unreachable(&self, yes: bool) {
+        self.script().unreachable = yes;
+    }
+
+    pub(super) fn missing(&self) {
+        self.script().missing = true;
+    }
+
+    pub(super) fn panics(&self, yes: bool) {
+        self.script().panics = yes;
+    }
+
+    pub(super) fn survives_terminate(&self) {
+        self.script().survives_terminate = true;
+    }
+
+    pub(super) fn other_engine(&self) {
+        self.script().other_engine = true;
+    }
+
+    pub(super) fn lock_attempts(&self, attempts: impl IntoIterator<Item = LockScript>) {
+        self.script().lock_attempts.extend(attempts);
+    }
+
+    /// Whether somebody holds the lock now.
+    pub(super) fn is_locked(&self) -> bool {
+        self.script().holders.iter().any(|lost| !*lost.borrow())
+    }
+
+    /// The holder's connection breaks.
+    pub(super) fn break_lock(&self) {
+        for holder in &self.script().holders {
+            holder.send_replace(true);
+        }
+    }
+
+    /// At each release of the lock, notes whether this gate's writes are open.
+    pub(super) fn watch_gate(&self, gate: Arc<Gate>) {
+        self.script().watched = Some(gate);
+    }
+
+    pub(super) fn open_at_release(&self) -> Vec<bool> {
+        self.script().open_at_release.clone()
+    }
+
+    pub(super) fn views(&self) -> Vec<ProxyView> {
+        self.script().views.clone()
+    }
+
+    fn ask(&self, what: String) -> Result<(), EngineError> {
+        let mut script = self.script();
+        script.log.push(what);
+        assert!(!script.panics, "the scripted engine panics on request");
+        if script.unreachable {
+            return Err(EngineError::Unreachable {
+                engine: EngineName::new("old").unwrap(),
+                what: "census",
+                words: "connection refused".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn engine_id(&self) -> String {
+        if self.script().other_engine { "9999".to_owned() } else { identity().engine_id }
+    }
+}
+
+fn ready<'a, T: Send + 'a>(value: T) -> PortFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+struct ScriptedObservation {
+    engine: ScriptedEngine,
+    namespace: Namespace,
+}
+
+impl Observation for ScriptedObservation {
+    fn census<'a>(
+        &'a self,
+        view: &'a ProxyView,
+    ) -> PortFuture<'a, Result<CensusAnswer, EngineError>> {
+        if let Err(error) = self.engine.ask("census".to_owned()) {
+            return ready(Err(error));
+        }
+        let engine_id = self.engine.engine_id();
+        let mut script = self.engine.script();
+        script.views.push(view.clone());
+        let residue = script.residue_once.pop_front().unwrap_or_else(|| script.residue.clone());
+        if !residue.is_empty() {
+            return ready(Ok(CensusAnswer::Residue(residue)));
+        }
+        ready(Ok(CensusAnswer::Clear(ClearCensus {
+            namespace: self.namespace.clone(),
+            engine_id,
+            timeline: Some(1),
+            census: Census {
+                at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(),
+                ..Census::default()
+            },
+        })))
+    }
+}
+
+struct ScriptedLock {
+    engine: ScriptedEngine,
+    lost: watch::Receiver<bool>,
+    id: usize,
+}
+
+impl ScriptedLock {
+    fn end(&self) {
+        if let Some(holder) = self.engine.script().holders.get(self.id) {
+            holder.send_replace(true);
+        }
+    }
+}
+
+impl Drop for ScriptedLock {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl HeldLock for ScriptedLock {
+    fn tables(&self) -> u64 {
+        3
+    }
+
+    fn gaps(&self) -> Vec<String> {
+        vec!["sequences are not locked".to_owned()]
+    }
+
+    fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    fn lost(&self) -> PortFuture<'static, ()> {
+        let mut lost = self.lost.clone();
+        Box::pin(async move {
+            drop(lost.wait_for(|lost| *lost).await);
+        })
+    }
+
+    fn release(self: Box<Self>) -> PortFuture<'static, Result<(), LockError>> {
+        {
+            let mut script = self.engine.script();
+            script.log.push("unlock".to_owned());
+            let open = script.watched.as_ref().map(|gate| gate.word().writes_open());
+            script.open_at_release.extend(open);
+        }
+        self.end();
+        ready(Ok(()))
+    }
+}
+
+impl EnginePort for ScriptedEngine {
+    fn identity<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<LiveDatabase, EngineError>> {
+        if let Err(error) = self.ask("identity".to_owned()) {
+            return ready(Err(error));
+        }
+        let missing = self.script().missing;
+        ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(identity()) }))
+    }
+
+    fn cutoff<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Arc<dyn Observation>, EngineError>> {
+        let asked = self.ask("cutoff".to_owned());
+        let seen = ScriptedObservation { engine: self.clone(), namespace: namespace.clone() };
+        ready(asked.map(|()| Arc::new(seen) as Arc<dyn Observation>))
+    }
+
+    fn take_lock<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        _timeout: Duration,
+    ) -> PortFuture<'a, Result<Box<dyn HeldLock>, LockError>> {
+        if let Err(error) = self.ask("lock".to_owned()) {
+            return ready(Err(error.into()));
+        }
+        let mut script = self.script();
+        let namespace = namespace.to_string();
+        match script.lock_attempts.pop_front().unwrap_or(LockScript::Granted) {
+            LockScript::Granted => {}
+            LockScript::Busy => {
+                let blockers = vec![blocker(77, Why::HoldsTableLock)];
+                return ready(Err(LockError::Busy { namespace, blockers }));
+            }
+            LockScript::NotAllowed => {
+                let (table, hint) = ("public.t".to_owned(), "grant".to_owned());
+                return ready(Err(LockError::NotAllowed { table, others: 0, hint }));
+            }
+            LockScript::Broken => {
+                let words = "connection reset".to_owned();
+                return ready(Err(LockError::Lost { namespace, words }));
+            }
+        }
+        let (holder, lost) = watch::channel(false);
+        script.holders.push(holder);
+        let id = script.holders.len() - 1;
+        drop(script);
+        ready(Ok(Box::new(ScriptedLock { engine: self.clone(), lost, id }) as Box<dyn HeldLock>))
+    }
+
+    fn mark_boundary<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+        _operation: OperationId,
+        revision: Revision,
+    ) -> PortFuture<'a, Result<Boundary, EngineError>> {
+        let asked = self.ask(format!("boundary {revision}"));
+        let engine_id = self.engine_id();
+        ready(asked.map(|()| Boundary {
+            kind: BoundaryKind::Lsn,
+            value: "0/16B3748".to_owned(),
+            engine_id,
+            timeline: Some(1),
+            marker: true,
+        }))
+    }
+
+    fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
+        let asked = self.ask(format!("terminate {}", backend.pid));
+        let mut script = self.script();
+        let there = script.alive.contains_key(&backend.pid);
+        if !script.survives_terminate {
+            script.alive.remove(&backend.pid);
+        }
+        ready(asked.map(|()| if there { Terminated::Signalled } else { Terminated::Gone }))
+    }
+
+    fn activity<'a>(
+        &'a self,
+        pids: &'a [i32],
+    ) -> PortFuture<'a, Result<Vec<Activity>, EngineError>> {
+        let asked = self.ask("activity".to_owned());
+        let script = self.script();
+        let seen = pids.iter().filter_map(|pid| script.alive.get(pid).cloned()).collect();
+        ready(asked.map(|()| seen))
+    }
+}

@@ -1,0 +1,48 @@
+//! The engine lock behind a fence: lost, taken again, given back.
+
+use super::*;
+
+#[tokio::test]
+async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.lock_attempts([LockScript::Broken]);
+    rig.engine.break_lock();
+    rig.until("the lock again", |rig| {
+        rig.control.locks.report(&namespace()).is_some_and(|lock| lock.held)
+    })
+    .await;
+    let gaps = rig.control.locks.report(&namespace()).unwrap().gaps;
+    assert!(gaps.iter().any(|gap| gap.contains("lost")), "{gaps:?}");
+    assert!(!rig.may_write(), "the gate never opened for it");
+    let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    assert!(!rig.engine.is_locked());
+}
+
+#[tokio::test]
+async fn a_release_ends_the_attempts_at_a_lost_lock() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.lock_attempts([LockScript::Broken; 1000]);
+    rig.engine.break_lock();
+    rig.until("an attempt", |rig| rig.engine.count("lock") >= 2).await;
+    let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    assert!(rig.may_write() && rig.control.locks.report(&namespace()).is_none());
+}
+
+#[tokio::test]
+async fn a_void_ticket_takes_nothing() {
+    let rig = Rig::new().await;
+    let ticket = rig.control.locks.ticket(&namespace());
+    rig.control.locks.let_go(&namespace()).await;
+    let engine = rig.control.engine_of(&namespace()).unwrap();
+    let taken = rig
+        .control
+        .locks
+        .take(&namespace(), ticket, engine.as_ref(), Duration::from_millis(1))
+        .await;
+    assert!(matches!(taken, Err(crate::control::lock_keeper::TakeError::Void)), "{taken:?}");
+    assert!(!rig.engine.is_locked());
+}

@@ -1,0 +1,144 @@
+//! What store and marker say together about one namespace, and what follows for its gate.
+//!
+//! Purpose: one way to read durable truth before a command and at the start, one way to publish it.
+//! A gate is opened or closed here from what was read or committed, and never from anything else
+//! (invariant 3); what can't be established closes it (invariant 4).
+//!
+//! Callers: `control/fences.rs`, `control/recovery.rs`, `control/status.rs` (reading only).
+
+use super::fences::Control;
+use super::line::Line;
+use crate::base::ids::{Namespace, Revision};
+use crate::fence::record::{FenceRecord, InFlight};
+use crate::fence::state::FenceState;
+use crate::fence::transition::ControlView;
+use crate::fence::verdict::Overlay;
+use crate::gate::registry::Authority;
+use crate::store::reconcile::{Reconciled, Repair, reconcile};
+use crate::store::{LoadedFence, Persisted, StoreError};
+
+/// Whether the engine's lock belongs behind a fence in this state.
+pub(super) const fn is_source_fenced(state: FenceState) -> bool {
+    matches!(
+        state,
+        FenceState::SourceWriteFenced
+            | FenceState::SourceReadDraining
+            | FenceState::SourceReadFenced
+    )
+}
+
+impl Control {
+    /// Reads row and marker. A marker that lags is written anew when `repair` is set.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a marker is replaced whole or not at all.
+    pub(super) async fn truth(
+        &self,
+        namespace: &Namespace,
+        repair: bool,
+    ) -> Result<Reconciled, StoreError> {
+        let loaded = self.store.fence_load(namespace).await?;
+        Ok(self.compared(loaded, repair).await)
+    }
+
+    /// As [`Control::truth`], for a row that was read already.
+    pub(super) async fn compared(&self, loaded: LoadedFence, repair: bool) -> Reconciled {
+        let marker = self.markers.read(&loaded.namespace).await;
+        // Whether the database exists is asked later, where the answer can matter: "it does" is
+        // the stricter assumption.
+        let truth = reconcile(loaded, marker, true);
+        if let (true, Repair::RewriteMarker, Some(record)) =
+            (repair, truth.repair, truth.view.record())
+        {
+            self.write_marker(record).await;
+        }
+        truth
+    }
+
+    /// Writes the marker. A failure leaves an older one, which the next reading replaces.
+    pub(super) async fn write_marker(&self, record: &FenceRecord) {
+        if let Err(error) = self.markers.write(record).await {
+            tracing::warn!(
+                namespace = %record.namespace, revision = record.revision.0, %error,
+                "the marker could not be written; the record stands, a lost store would not be \
+                 noticed until it is; see to the state directory"
+            );
+        }
+    }
+
+    /// The rule for earlier writers under a record.
+    fn in_flight(&self, namespace: &Namespace, record: Option<&FenceRecord>) -> InFlight {
+        record
+            .and_then(|record| record.drain_policy)
+            .and_then(|policy| policy.in_flight)
+            .unwrap_or_else(|| self.settings_of(namespace).in_flight)
+    }
+
+    /// Publishes what was committed or read. Where that opens the gate, or ends a source fence,
+    /// the engine lock is given back first.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe between giving the lock back and publishing; call it from a command's own
+    /// task.
+    pub(super) async fn publish(&self, line: &Line, persisted: &Persisted) {
+        let record = persisted.record();
+        let keeps_lock = record.is_some_and(|record| {
+            is_source_fenced(record.state) || record.state == FenceState::SourceDraining
+        });
+        if !keeps_lock {
+            self.locks.let_go(&line.namespace).await;
+            line.set_cutoff(None);
+        }
+        let in_flight = self.in_flight(&line.namespace, record);
+        self.gates.gate(&line.namespace).apply(Authority::Committed(persisted), in_flight);
+        line.set_unavailable(None);
+        let active = record.filter(|record| record.state.is_active());
+        line.set_active_since_ms(active.map(|record| record.created_at_ms));
+        line.publish(record.map_or(Revision(0), |record| record.revision));
+    }
+
+    /// Publishes a truth as read: closed, where nothing can be known.
+    pub(super) async fn publish_truth(&self, line: &Line, truth: &Reconciled) {
+        match (&truth.persisted, &truth.view) {
+            (Some(persisted), _) => self.publish(line, persisted).await,
+            (None, ControlView::UnknownUnavailable { detail, reason, .. }) => {
+                self.close_as_unknown(line);
+                line.set_unavailable(Some((*detail, reason.clone())));
+            }
+            // Without the key to the gate nothing can be opened.
+            (None, ControlView::NoRecord { .. } | ControlView::Record(_)) => {
+                self.close_as_unknown(line);
+            }
+        }
+    }
+
+    fn close_as_unknown(&self, line: &Line) {
+        self.gates.gate(&line.namespace).close_as_unknown();
+        let now = self.clock.now_ms();
+        line.set_active_since_ms(Some(line.active_since_ms().unwrap_or(now)));
+    }
+
+    /// Publishes a truth where the gate shows something else: an overlay that is over, or a
+    /// revision that another process committed.
+    pub(super) async fn settle_gate(&self, line: &Line, truth: &Reconciled) {
+        let Some(gate) = self.known_gate(&line.namespace) else {
+            // No session and no fence so far; a gate made later starts from the same truth only
+            // where there is no record.
+            if !matches!(truth.view, ControlView::NoRecord { .. }) {
+                self.publish_truth(line, truth).await;
+            }
+            return;
+        };
+        let shown = gate.published();
+        let state = match truth.view.state() {
+            FenceState::Absent => FenceState::Unfenced,
+            other => other,
+        };
+        let same = shown.policy.overlay == Overlay::None
+            && shown.policy.state == state
+            && shown.policy.revision == truth.view.revision();
+        if !same {
+            self.publish_truth(line, truth).await;
+        }
+    }
+}
