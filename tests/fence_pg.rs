@@ -27,7 +27,8 @@ fn acceptance_01_of_two_operations_at_once_one_owns_the_fence() {
     let site = Site::shared();
     let bodies = [uuid(), uuid()].map(|op| site.acquire_body(&op, &patient()));
     let answers = std::thread::scope(|scope| {
-        let send = |body| scope.spawn(|| site.acquire(body));
+        let site = &site;
+        let send = |body| scope.spawn(move || site.acquire(body));
         let running: Vec<_> = bodies.iter().map(send).collect();
         running.into_iter().map(|r| r.join().unwrap()).collect::<Vec<_>>()
     });
