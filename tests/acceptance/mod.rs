@@ -62,6 +62,11 @@ impl<'a> Site<'a> {
         site
     }
 
+    /// A database that is there already.
+    pub fn at(cluster: &'a PgCluster, proxy: &'a Proxy, db: &str) -> Self {
+        Self { cluster, proxy, db: db.to_owned() }
+    }
+
     /// On the shared cluster and proxy.
     pub fn shared() -> Site<'static> {
         Site::new(PgCluster::shared(), shared_proxy())
