@@ -8,6 +8,9 @@
 mod acceptance;
 mod support;
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use acceptance::{
     Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, patient,
     still_draining,
@@ -63,7 +66,7 @@ fn direct_sessions_in_a_transaction_are_waited_for_whether_they_wrote_or_not() {
     // Not force's business either: a direct session belongs to somebody else.
     read.query("INSERT INTO t VALUES (2)").ok();
     read.query("ROLLBACK").ok();
-    applied(&site.acquire(&body));
+    site.acquire_at_last(&body);
     assert_eq!(site.rows(), "1");
 }
 
@@ -144,7 +147,7 @@ fn late_writer(site: &Site<'_>) -> (Wire, String) {
     if !acknowledged {
         // It was waited for: once it has ended the fence can be proven.
         client.until_ready();
-        applied(&site.acquire(&body));
+        site.acquire_at_last(&body);
     }
     (client, if acknowledged { "acknowledged".into() } else { operation })
 }
@@ -199,7 +202,7 @@ fn w09_a_refused_statement_takes_the_earlier_ones_of_its_pipeline_with_it() {
     let answer = block.query("INSERT INTO t VALUES (11); COMMIT");
     assert_eq!((code(&answer).as_str(), answer.status), ("ZF001", 'E'));
     assert_eq!(block.query("COMMIT").ok().tags(), ["ROLLBACK"]);
-    applied(&site.acquire(&body));
+    site.acquire_at_last(&body);
     assert_eq!(site.rows(), "");
 }
 
@@ -217,7 +220,7 @@ fn w09_savepoints_are_the_engines_own_behind_a_refusal() {
     assert_eq!(client.query("SELECT count(*) FROM t").ok().cell(), "1");
     // A writer from before may end: what it wrote before the fence is its own (W14).
     assert_eq!(client.query("COMMIT").ok().tags(), ["COMMIT"]);
-    applied(&site.acquire(&body));
+    site.acquire_at_last(&body);
     assert_eq!(site.rows(), "1");
 }
 
@@ -268,17 +271,31 @@ fn w12_a_transaction_the_fence_rolled_back_never_looks_committed() {
     assert_eq!(site.sql(prepared), "0");
 }
 
-/// A database whose view writes when it is read.
+/// A database whose view writes when it is read, behind a proxy that keeps no engine lock: the
+/// guard alone must stop it.
 fn guarded_site() -> Site<'static> {
-    let site = Site::shared();
+    static UNLOCKED: OnceLock<Proxy> = OnceLock::new();
+    let proxy = UNLOCKED.get_or_init(|| {
+        Proxy::start_with(ProxyOptions {
+            engines: vec![Engine::plain("old", PgCluster::shared())],
+            extra: "[fence]\nengine_lock = \"confirm\"\n".into(),
+            ..ProxyOptions::default()
+        })
+    });
+    furnished(Site::new(PgCluster::shared(), proxy))
+}
+
+/// Adds views that write, a sequence and a procedure.
+fn furnished(site: Site<'_>) -> Site<'_> {
     site.setup(
-        "CREATE FUNCTION w() RETURNS int LANGUAGE sql VOLATILE AS
-             $f$ INSERT INTO t VALUES (66) RETURNING n $f$;
+        "CREATE SEQUENCE s;
+         CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql VOLATILE AS
+             $f$ BEGIN INSERT INTO t VALUES (66); RETURN 1; END $f$;
          CREATE VIEW writing AS SELECT w() AS n;
          CREATE FUNCTION counted() RETURNS int LANGUAGE sql VOLATILE AS
              $f$ SELECT nextval('s')::int $f$;
          CREATE VIEW counting AS SELECT counted() AS n;
-         CREATE SEQUENCE s; CREATE PROCEDURE p() LANGUAGE sql AS $f$ INSERT INTO t VALUES (67) $f$",
+         CREATE PROCEDURE p() LANGUAGE sql AS $f$ INSERT INTO t VALUES (67) $f$",
     );
     site
 }
@@ -301,10 +318,11 @@ fn guard_a_view_over_a_writing_function_is_refused_with_the_typed_code_in_every_
         "WITH x AS (SELECT n FROM writing) SELECT n FROM x",
     ] {
         let answer = client.query(sql);
-        assert_eq!((code(&answer).as_str(), answer.status), ("ZF001", 'I'), "{sql}: {answer:?}");
-        let answer = client.query("DISCARD ALL");
-        answer.ok();
-        assert_eq!(code(&client.query(sql)), "ZF001", "{sql}, behind DISCARD ALL");
+        // The class of a name that the same string prepares isn't known yet.
+        let expected = if sql.contains("EXECUTE") { "ZF008" } else { "ZF001" };
+        assert_eq!((code(&answer).as_str(), answer.status), (expected, 'I'), "{sql}: {answer:?}");
+        client.query("DISCARD ALL").ok();
+        assert_eq!(code(&client.query(sql)), expected, "{sql}, behind DISCARD ALL");
         client.query("DISCARD ALL").ok();
     }
     assert_eq!(code(&client.extended("SELECT n FROM writing", &[])), "ZF001");
@@ -328,6 +346,24 @@ fn guard_a_view_over_a_writing_function_is_refused_with_the_typed_code_in_every_
     old.query("ROLLBACK").ok();
     assert_unchanged(&site);
     site.unfence(&operation);
+}
+
+#[test]
+fn guard_a_view_that_writes_is_refused_and_not_left_hanging_by_the_engine_lock() {
+    let site = furnished(Site::shared());
+    let operation = site.fence();
+    let mut client = site.client();
+    client.send_raw(&query("SELECT n FROM writing"));
+    let limit = Duration::from_secs(5);
+    let seen = client.try_read_frame(limit).unwrap();
+    if seen.is_none() {
+        client.cancel();
+        client.until_ready();
+    }
+    assert_unchanged(&site);
+    site.unfence(&operation);
+    let (tag, _) = seen.unwrap_or_else(|| panic!("no answer within {limit:?}"));
+    assert_eq!(tag, b'E');
 }
 
 #[track_caller]

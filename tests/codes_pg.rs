@@ -257,11 +257,12 @@ fn acceptance_19_fence_codes_are_distinct_from_every_other_refusal() {
     let site = Site::shared();
     let operation = site.fence();
     let port = site.proxy.port();
-    let code_of = |user: &str, db: &str, more: &[(&str, &str)]| {
-        Wire::try_connect(port, user, db, more).err().unwrap()[&'C'].clone()
-    };
-    assert_eq!(code_of("wire", "no_such_database", &[]), "3D000");
-    assert_eq!(code_of("no_such_role", &site.db, &[("password", "x")]), "28P01");
+    let missing = Wire::try_connect(port, "wire", "no_such_database", &[]).err().unwrap();
+    assert_eq!(missing[&'C'], "3D000");
+    let target = Target { cluster: site.cluster, port, client_tls: false, engine_tls: false };
+    let error = run_failing(target.psql(&site.db).env("PGPASSWORD", "wrong").args(["-c", "TABLE t"]));
+    assert!(error.contains("password authentication failed"), "{error}");
+    assert!(!error.contains("MIGRATION"), "{error}");
     let mut client = site.client();
     for (sql, expected) in [
         ("SET statement_timeout = 1; SELECT pg_sleep(60)", "57014"),

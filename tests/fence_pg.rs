@@ -326,8 +326,8 @@ fn acceptance_06_a_passed_deadline_answers_draining_and_only_the_release_complet
         writer.query("COMMIT").ok();
         // Nothing is advanced by itself: the replay completes.
         assert_eq!(site.state(), "SOURCE_DRAINING");
-        let completed = site.acquire(&body);
-        assert_eq!(applied(&completed)["replayed"], true);
+        let completed = site.acquire_at_last(&body);
+        assert_eq!(completed.1["replayed"], true);
         assert_eq!(completed.1["fence"]["revision"], revision + 1);
         assert_eq!(completed.1["receipt"]["outcome"], "APPLIED");
     }

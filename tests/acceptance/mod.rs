@@ -135,6 +135,19 @@ impl<'a> Site<'a> {
         self.proxy.command(&self.namespace(), "source/acquire-write-fence", body)
     }
 
+    /// Replays an acquire until it is applied; a short deadline may pass on a passing transaction.
+    #[track_caller]
+    pub fn acquire_at_last(&self, body: &Value) -> (u16, Value) {
+        let mut last = (0, Value::Null);
+        let done = poll(PATIENCE, || {
+            last = self.acquire(body);
+            (last.0 != 202).then_some(())
+        });
+        assert!(done.is_some(), "still draining: {:#}", last.1);
+        applied(&last);
+        last
+    }
+
     /// Sends a release as given.
     pub fn release(&self, body: &Value) -> (u16, Value) {
         self.proxy.command(&self.namespace(), "source/release-write-fence", body)
