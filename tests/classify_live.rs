@@ -16,7 +16,8 @@ const SCHEMA: &str = "
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE TABLE parent (id int PRIMARY KEY, m mood, p positive, t text COLLATE \"C\");
-CREATE TABLE child (id serial PRIMARY KEY, parent int REFERENCES parent, x int GENERATED ALWAYS AS (1) STORED);
+CREATE TABLE child (id serial PRIMARY KEY, parent int REFERENCES parent,
+  x int GENERATED ALWAYS AS (1) STORED);
 CREATE INDEX child_parent ON child (parent) WHERE parent > 0;
 CREATE TABLE part (a int) PARTITION BY RANGE (a);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10);

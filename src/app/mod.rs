@@ -175,18 +175,7 @@ impl App {
             shown: Shown { literals: show_literals },
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
         };
-        let (stop_admin, stopped) = oneshot::channel();
-        let admin = spawn_named("admin", async move {
-            let stopped = async move {
-                // Dropped or sent: either way the proxy stops.
-                let _either = stopped.await;
-            };
-            if let Err(error) =
-                crate::admin::http::serve(admin_listener, Arc::new(api), stopped).await
-            {
-                tracing::error!(%error, "the admin listener ended");
-            }
-        });
+        let (stop_admin, admin) = serve_admin(admin_listener, api);
         control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
         let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
         let listening = accept(bound, &workers);
@@ -330,6 +319,20 @@ fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
             None
         }
     })
+}
+
+fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel();
+    let task = spawn_named("admin", async move {
+        let stopped = async move {
+            // Dropped or sent: either way the proxy stops.
+            let _either: Result<(), oneshot::error::RecvError> = stopped.await;
+        };
+        if let Err(error) = crate::admin::http::serve(listener, Arc::new(api), stopped).await {
+            tracing::error!(%error, "the admin listener ended");
+        }
+    });
+    (stop, task)
 }
 
 type Endpoints = HashMap<EngineName, Arc<Endpoint>>;
