@@ -43,20 +43,16 @@ impl Run<'_> {
         let activity = self.activity_of(&slots).await;
         for slot in slots {
             // Without the engine's word on when it started, a pid might be somebody else's by now.
-            if let Some(seen) = activity.get(&slot.engine_pid()) {
-                let backend: BackendKey = seen.backend;
-                match self.engine.terminate(backend).await {
-                    Ok(Terminated::Signalled) => {
-                        self.record(ForcedKind::BackendTermination, &slot, why);
-                    }
-                    Ok(Terminated::Gone) => {}
-                    Err(error) => self.note_fault(Some(error)),
+            let Some(seen) = activity.get(&slot.engine_pid()) else {
+                continue;
+            };
+            let backend: BackendKey = seen.backend;
+            match self.engine.terminate(backend).await {
+                Ok(Terminated::Signalled) => {
+                    self.record(ForcedKind::BackendTermination, &slot, why);
                 }
-            }
-            // A relay whose client stopped reading doesn't read the engine either, and would never
-            // see its backend's end. Ended, its lease is settled by what the engine shows.
-            if !slot.is_abandoned() {
-                slot.order(Order::END, self.drain.generation());
+                Ok(Terminated::Gone) => {}
+                Err(error) => self.note_fault(Some(error)),
             }
         }
     }
