@@ -137,6 +137,11 @@ impl Proxy {
         toml
     }
 
+    /// Replaces the environment that the next start gets.
+    pub fn set_env(&mut self, env: &[(&str, &str)]) {
+        self.env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    }
+
     /// Starts the program (again), with the same arguments, ports and state; returns when ready.
     pub fn restart(&mut self) {
         self.spawn();
