@@ -35,7 +35,7 @@ use fencewire::gate::admission::Seat;
 use fencewire::gate::lease::Lease;
 use fencewire::gate::registry::Gates;
 use fencewire::gate::slot::Card;
-use fencewire::sql::statement::StatementClass;
+use fencewire::sql::StatementClass;
 use fencewire::store::marker::MarkerDir;
 use fencewire::store::sqlite::SqliteStore;
 use fencewire::telemetry::metrics::Metrics;

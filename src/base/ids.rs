@@ -123,9 +123,8 @@ macro_rules! uuid_id {
             /// # Errors
             /// [`IdError`] when the text is not a UUID.
             pub fn parse(text: &str) -> Result<Self, IdError> {
-                uuid::Uuid::try_parse(text)
-                    .map(Self)
-                    .map_err(|_| bad($what, text, "a UUID such as 6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11"))
+                let wanted = "a UUID such as 6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11";
+                uuid::Uuid::try_parse(text).map(Self).map_err(|_| bad($what, text, wanted))
             }
 
             /// A fresh random identity (version 4).

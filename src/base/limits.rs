@@ -57,14 +57,14 @@ pub const RECEIPT_LIST_MAX: usize = 10_000;
 
 // --- tests ---------------------------------------------------------------------------------
 
-/// Longest time a parked fault point waits in a debug build, in milliseconds.
-pub const FAULT_PARK_MAX_MS: u64 = 120_000;
-
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
 const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
 const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);
 const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
+
+/// How long a parked fault point waits for its file (debug builds), in milliseconds.
+pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
@@ -93,6 +93,12 @@ pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.
 pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
+/// How long sessions that were told to end are waited for when the proxy stops.
+pub const STOP_LINGER_MS: u64 = 2_000;
+/// Threads of the control side: admin, drains, control connections.
+pub const CONTROL_THREADS: usize = 2;
+/// The engine's bound of one control statement.
+pub const CONTROL_STATEMENT_TIMEOUT_MS: u64 = 10_000;
 /// Statement texts whose class one worker remembers.
 pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
 

@@ -55,8 +55,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut terminal = Terminal { out: &mut out, err: &mut err, live, variable: &variable };
     match run(args, &mut terminal) {
         Next::Exit(code) => ExitCode::from(code),
-        // LEAD: `crate::app::serve(*config)`.
-        Next::Serve(_config) => ExitCode::from(not_yet("serve", &mut terminal)),
+        Next::Serve(config) => crate::app::serve(*config),
         // LEAD: `crate::cli::demo::run(...)`.
         Next::Demo(args) => {
             ExitCode::from(not_yet(&format!("demo --engine {}", args.engine), &mut terminal))

@@ -143,7 +143,7 @@ impl Control {
         let answer = run.run_out(request).await;
         let took = self.clock.monotonic().saturating_sub(began);
         story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        story.forced = std::mem::take(&mut run.report.forced);
+        story.forced.clone_from(&run.report.forced);
         line.end_drain(request.key);
         match answer {
             Some(answer) => {
@@ -155,7 +155,9 @@ impl Control {
             None if run.is_superseded() => self.superseded(line, request, &ticket).await,
             None => {
                 self.leave_lock(line).await;
-                draining(run.why_not())
+                let reason = run.why_not();
+                story.unproven = Some(run.report);
+                draining(reason)
             }
         }
     }

@@ -118,6 +118,12 @@ impl Control {
         self.settings_for.store(Arc::new(settings_for));
     }
 
+    /// The engines as configured now.
+    #[must_use]
+    pub fn engines(&self) -> Engines {
+        (**self.engines.load()).clone()
+    }
+
     /// Replaces the engines; drains and locks that run keep theirs.
     pub fn replace_engines(&self, engines: Engines) {
         self.engines.store(Arc::new(engines));

@@ -9,7 +9,7 @@ use crate::base::ids::{Generation, OperationId, Revision};
 use crate::fence::code::Denial;
 use crate::fence::record::InFlight;
 use crate::fence::state::{FenceState, OperationClass, admits};
-use crate::sql::statement::StatementClass;
+use crate::sql::StatementClass;
 
 /// An in-memory closure on top of the durable state (contract 1.3, overlays). Never persisted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,10 +302,7 @@ mod tests {
     fn unknown_state_denies_new_work_but_lets_a_transaction_end() {
         let policy = Policy::unknown();
         for class in [StatementClass::Read, StatementClass::Write, StatementClass::Session] {
-            assert_eq!(
-                judge(&policy, NOW, class, None),
-                Verdict::Refuse(Denial::StateUnavailable)
-            );
+            assert_eq!(judge(&policy, NOW, class, None), Verdict::Refuse(Denial::StateUnavailable));
         }
         let end = StatementClass::TransactionControl;
         assert_eq!(judge(&policy, NOW, end, held(true, OLD)), Verdict::Admit { guard: false });

@@ -18,7 +18,7 @@ use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
 use crate::gate::slot::{Card, Slot, Stamp};
 use crate::gate::word::Word;
-use crate::sql::statement::StatementClass;
+use crate::sql::StatementClass;
 
 /// A session's seat at a gate: the gate and its slot in the gate's table.
 #[derive(Debug)]
@@ -88,11 +88,7 @@ impl Seat {
     ///
     /// # Errors
     /// [`Refusal`]; the lease stays as it was.
-    pub fn extend(
-        &self,
-        lease: &mut Lease,
-        class: StatementClass,
-    ) -> Result<Guard, Box<Refusal>> {
+    pub fn extend(&self, lease: &mut Lease, class: StatementClass) -> Result<Guard, Box<Refusal>> {
         let held = lease.stamp();
         let covered = held.writer || !class.is_writer();
         let word = self.gate.word();
@@ -109,8 +105,20 @@ impl Seat {
         class: StatementClass,
         held: Option<Stamp>,
     ) -> Result<(Stamp, Guard), Box<Refusal>> {
+        self.admit_by::<true>(class, held, |_| {})
+    }
+
+    /// Admission with its steps laid open: tests close the gate at each of them (`at`), and prove
+    /// with `LOOK_AGAIN = false` that the second look is what the invariant rests on.
+    pub(super) fn admit_by<const LOOK_AGAIN: bool>(
+        &self,
+        class: StatementClass,
+        held: Option<Stamp>,
+        mut at: impl FnMut(Step),
+    ) -> Result<(Stamp, Guard), Box<Refusal>> {
         loop {
             let word = self.gate.word();
+            at(Step::Read);
             let guard = match self.decide(word, class, held) {
                 Decided::Again => {
                     std::hint::spin_loop();
@@ -126,8 +134,10 @@ impl Seat {
             if Some(stamp) == held {
                 return Ok((stamp, guard));
             }
+            at(Step::Decided);
             self.slot.publish(Some(stamp));
-            if self.gate.word() == word {
+            at(Step::Published);
+            if !LOOK_AGAIN || self.gate.word() == word {
                 return Ok((stamp, guard));
             }
             self.slot.publish(held);
@@ -173,6 +183,17 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.gate.leave(&self.slot);
     }
+}
+
+/// The steps of an admission, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The word has been read.
+    Read,
+    /// It was decided to admit.
+    Decided,
+    /// The lease is published.
+    Published,
 }
 
 enum Decided {

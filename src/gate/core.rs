@@ -89,8 +89,7 @@ mod tests {
     fn an_overlay_taken_back_moves_the_generation_again() {
         let mut gate = GateCore::closed(Generation(1));
         let open = gate.publish(Policy::unfenced());
-        let closed =
-            gate.publish(Policy { overlay: Overlay::Installing, ..Policy::unfenced() });
+        let closed = gate.publish(Policy { overlay: Overlay::Installing, ..Policy::unfenced() });
         let reopened = gate.publish(Policy::unfenced());
         assert!(open < closed && closed < reopened);
     }

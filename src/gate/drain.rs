@@ -84,9 +84,7 @@ impl Drain {
             .gate
             .sessions()
             .into_iter()
-            .filter(|slot| {
-                slot.stamp().is_some_and(|s| s.writer && s.generation < self.generation)
-            })
+            .filter(|slot| slot.stamp().is_some_and(|s| s.writer && s.generation < self.generation))
             .collect();
         self.seen.extend(blocking.iter().map(|slot| slot.id()));
         blocking

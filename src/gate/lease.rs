@@ -40,6 +40,12 @@ impl Lease {
         self.resolved = true;
         self.seat.release();
     }
+
+    /// Gives it back: nothing was forwarded under it.
+    pub fn unused(mut self) {
+        self.resolved = true;
+        self.seat.release();
+    }
 }
 
 impl Drop for Lease {

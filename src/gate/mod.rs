@@ -1,6 +1,7 @@
 //! L2: in-memory admission. What is open, who is running under which generation, who is waited for.
 //!
-//! Invariants 1 to 7 of `docs/INVARIANTS.md` live here. `control/` changes gates, `wire/` asks them.
+//! Invariants 1 to 7 of `docs/INVARIANTS.md` live here. `control/` changes gates, `wire/` asks
+//! them.
 
 pub mod admission;
 pub mod core;
@@ -9,3 +10,6 @@ pub mod lease;
 pub mod registry;
 pub mod slot;
 pub mod word;
+
+#[cfg(test)]
+mod tests;

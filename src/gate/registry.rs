@@ -1,8 +1,8 @@
 //! Gates by namespace: what is published, and who has a session there.
 //!
 //! Purpose: wraps [`GateCore`] for many threads. A gate's word and policy change only in
-//! [`Gate::apply`] (from the store), [`Gate::overlay`] (closing, on the command path) — invariant 3.
-//! Gates start closed (invariant 4). Called by `control/` for changes and `wire/` for seats. The
+//! [`Gate::apply`] (from the store) and [`Gate::overlay`] (closing, on the command path): invariant
+//! 3. Gates start closed (invariant 4). Called by `control/` for changes and `wire/` for seats. The
 //! statement path is in `gate/admission.rs`; nothing here is on it.
 
 use std::collections::HashMap;
@@ -66,8 +66,7 @@ impl Gate {
         if let Some(policy) = policy {
             core.publish(policy);
         }
-        let published =
-            Published { generation: core.generation(), policy: core.policy().clone() };
+        let published = Published { generation: core.generation(), policy: core.policy().clone() };
         Self {
             namespace,
             word: AtomicU64::new(Word::pack(published.generation, &published.policy).0),

@@ -36,10 +36,7 @@ impl Stamp {
         if bits & (WRITER | READER) == 0 {
             return None;
         }
-        Some(Self {
-            writer: bits & WRITER != 0,
-            generation: Generation(bits >> GENERATION_SHIFT),
-        })
+        Some(Self { writer: bits & WRITER != 0, generation: Generation(bits >> GENERATION_SHIFT) })
     }
 }
 
@@ -65,6 +62,10 @@ impl Order {
     pub const FINISH: Self = Self(1 << 1);
     /// End the session now.
     pub const END: Self = Self(1 << 2);
+
+    /// The backend was ended by force: end the session if it still holds a lease older than the
+    /// order's generation, without waiting for a client that may have stopped reading.
+    pub const GIVE_UP: Self = Self(1 << 3);
 
     /// Whether `self` includes `other`.
     #[must_use]
@@ -132,6 +133,11 @@ impl Slot {
     #[must_use]
     pub fn card(&self) -> std::sync::Arc<Card> {
         self.card.load_full()
+    }
+
+    /// Replaces what people are shown.
+    pub fn set_card(&self, card: Card) {
+        self.card.store(std::sync::Arc::new(card));
     }
 
     /// The lease as published at this moment.

@@ -18,7 +18,7 @@ impl Drop for PanicReport {
         if std::thread::panicking() {
             tracing::error!(
                 task = self.0,
-                "a task panicked; its session or job is lost, the rest goes on: report a bug"
+                "a task panicked; its session or job is lost, the rest goes on: report it as a bug"
             );
         }
     }
@@ -51,6 +51,15 @@ where
         let _report = PanicReport(name);
         tracing::debug_span!("task", name).in_scope(work)
     })
+}
+
+/// Spawns a session's task: no span around it, because it is polled at each message.
+pub fn spawn_session<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::task::spawn(future)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::commit::Committed;
 use super::{Control, drain_policy, indeterminate};
 use crate::base::ids::Revision;
 use crate::base::limits;
-use crate::control::answer::Answer;
+use crate::control::answer::{Answer, DrainReport};
 use crate::control::drain::Ticket;
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
@@ -37,6 +37,8 @@ pub(in crate::control) struct Story {
     pub(in crate::control) drain_ms: Option<u64>,
     /// What it forced.
     pub(in crate::control) forced: Vec<Forced>,
+    /// Where it stood when it was answered without a proof.
+    pub(in crate::control) unproven: Option<DrainReport>,
 }
 
 impl Story {
@@ -47,6 +49,7 @@ impl Story {
             live: None,
             drain_ms: None,
             forced: Vec::new(),
+            unproven: None,
         }
     }
 }
@@ -98,6 +101,10 @@ impl Control {
                 Point::BeforeDrain.pass(command.kind()).await;
                 let mut answer = self.drain(line, request, *ticket, &mut story).await;
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
+                // The drain is over, but who blocked it is what the answer is about.
+                if let (Some(sight), Some(last)) = (&mut answer.sight, story.unproven.take()) {
+                    sight.drain = last;
+                }
                 self.tell(actor, command, &story, &answer);
                 answer
             }

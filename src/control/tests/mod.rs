@@ -31,7 +31,7 @@ use crate::gate::admission::Seat;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Card;
-use crate::sql::statement::StatementClass;
+use crate::sql::StatementClass;
 use crate::store::FenceStore;
 use crate::store::faulty::{CommitFault, FaultyStore};
 use crate::store::marker::MarkerDir;

@@ -1,5 +1,23 @@
-//! The PostgreSQL relay.
+//! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
+//!
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `outgoing`, `conversation`, then the two
+//! directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`, `relay`,
+//! `cancel`, `session`.
+
+pub(crate) mod answers;
+pub(crate) mod auth;
+pub mod cancel;
+pub(crate) mod client;
+pub(crate) mod conversation;
+pub mod endpoint;
 pub(crate) mod frame;
+pub(crate) mod outgoing;
 pub(crate) mod owed;
 pub(crate) mod prepared;
 pub(crate) mod refusal;
+pub(crate) mod relay;
+pub mod session;
+pub mod startup;
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 
-use crate::fence::code::Denial;
 use crate::gate::admission::Refusal;
 
 /// Whose program an entry stands for.
@@ -51,16 +50,22 @@ pub(crate) struct Entry {
     pub(crate) refused: Option<Box<Refusal>>,
     /// It may commit something when it ends.
     pub(crate) may_commit: bool,
+    /// Its number in the session's sequence of programs.
+    pub(crate) number: u64,
 }
 
 impl Entry {
-    const fn new(whose: Whose, form: Form, bare: bool) -> Self {
-        Self { whose, form, bare, copy_end: false, guarded: false, refused: None, may_commit: false }
-    }
-
-    /// The typed code that takes the place of the engine's error, if its own error is a stand-in.
-    pub(crate) fn refused_with(&self) -> Option<Denial> {
-        self.refused.as_ref().map(|refusal| refusal.denial)
+    const fn new(whose: Whose, form: Form, bare: bool, number: u64) -> Self {
+        Self {
+            whose,
+            form,
+            bare,
+            copy_end: false,
+            guarded: false,
+            refused: None,
+            may_commit: false,
+            number,
+        }
     }
 }
 
@@ -70,6 +75,8 @@ pub(crate) struct Owed {
     entries: VecDeque<Entry>,
     /// The engine is in COPY FROM STDIN and ignores Syncs.
     copying: bool,
+    /// The number of the newest entry.
+    number: u64,
 }
 
 impl Owed {
@@ -89,20 +96,13 @@ impl Owed {
         self.entries.front_mut()
     }
 
-    pub(crate) fn last_mut(&mut self) -> Option<&mut Entry> {
-        self.entries.back_mut()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
 
     /// Whether messages of an extended pipeline were forwarded behind the last Sync.
     pub(crate) fn has_open_tail(&self) -> bool {
-        matches!(
-            self.entries.back(),
-            Some(Entry { form: Form::Extended { synced: false }, .. })
-        )
+        matches!(self.entries.back(), Some(Entry { form: Form::Extended { synced: false }, .. }))
     }
 
     /// A simple query or function call is forwarded. One sent inside an unfinished pipeline ends
@@ -114,7 +114,7 @@ impl Owed {
                 entry.bare = false;
             }
         } else {
-            self.entries.push_back(Entry::new(whose, Form::Simple, false));
+            self.push(whose, Form::Simple, false);
         }
         self.newest()
     }
@@ -127,7 +127,7 @@ impl Owed {
             }
         } else {
             let form = Form::Extended { synced: false };
-            self.entries.push_back(Entry::new(Whose::Client, form, false));
+            self.push(Whose::Client, form, false);
         }
         self.newest()
     }
@@ -143,7 +143,7 @@ impl Owed {
             }
         } else {
             let form = Form::Extended { synced: true };
-            self.entries.push_back(Entry::new(Whose::Client, form, true));
+            self.push(Whose::Client, form, true);
         }
     }
 
@@ -199,10 +199,20 @@ impl Owed {
         self.entries.pop_front()
     }
 
+    /// The number a message forwarded now would belong to.
+    pub(crate) fn next_number(&self) -> u64 {
+        if self.has_open_tail() { self.number } else { self.number + 1 }
+    }
+
+    fn push(&mut self, whose: Whose, form: Form, bare: bool) {
+        self.number += 1;
+        self.entries.push_back(Entry::new(whose, form, bare, self.number));
+    }
+
     fn newest(&mut self) -> &mut Entry {
         if self.entries.is_empty() {
             // Only reachable if a caller above stopped pushing: an entry too many is the safe side.
-            self.entries.push_back(Entry::new(Whose::Client, Form::Simple, false));
+            self.push(Whose::Client, Form::Simple, false);
         }
         let last = self.entries.len() - 1;
         &mut self.entries[last]

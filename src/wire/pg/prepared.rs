@@ -9,13 +9,57 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::base::limits;
-use crate::sql::statement::{Shape, StatementClass};
+use crate::sql::{Shape, StatementClass, TxEffect};
+
+/// What the relay must know about a program's form, for messages that have none as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) tx: TxEffect,
+    pub(crate) breaks_guard: bool,
+    pub(crate) reset_then_more: bool,
+    pub(crate) end_then_more: bool,
+    pub(crate) changes_lexing: bool,
+}
+
+impl Traits {
+    /// A message that does nothing to transaction, guard or lexing: Describe, Close, Execute.
+    pub(crate) const fn plain() -> Self {
+        Self {
+            tx: TxEffect::None,
+            breaks_guard: false,
+            reset_then_more: false,
+            end_then_more: false,
+            changes_lexing: false,
+        }
+    }
+
+    /// A statement nobody has seen.
+    pub(crate) const fn unknown() -> Self {
+        Self {
+            tx: TxEffect::Mixed,
+            breaks_guard: true,
+            reset_then_more: false,
+            end_then_more: false,
+            changes_lexing: true,
+        }
+    }
+
+    pub(crate) const fn of(shape: Shape) -> Self {
+        Self {
+            tx: shape.tx(),
+            breaks_guard: shape.breaks_guard(),
+            reset_then_more: shape.reset_then_more(),
+            end_then_more: shape.end_then_more(),
+            changes_lexing: shape.changes_lexing(),
+        }
+    }
+}
 
 /// What is remembered of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) class: StatementClass,
-    pub(crate) shape: Shape,
+    pub(crate) traits: Traits,
 }
 
 #[derive(Debug)]
@@ -104,7 +148,7 @@ impl Prepared {
             }
         }
         match (meaning, self.by_sql.get(name)) {
-            (None, Some(class)) => Some(Known { class: *class, shape: Shape::default() }),
+            (None, Some(class)) => Some(Known { class: *class, traits: Traits::unknown() }),
             (known, _) => known,
         }
     }
@@ -173,7 +217,7 @@ mod tests {
     use super::*;
 
     fn known(class: StatementClass) -> Known {
-        Known { class, shape: Shape::default() }
+        Known { class, traits: Traits::plain() }
     }
 
     #[test]

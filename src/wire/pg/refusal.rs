@@ -6,9 +6,7 @@
 use bytes::BytesMut;
 use pgwire::messages::Message;
 use pgwire::messages::extendedquery::Parse;
-use pgwire::messages::response::{
-    CommandComplete, ErrorResponse, ReadyForQuery, TransactionStatus,
-};
+use pgwire::messages::response::{ErrorResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
 
 use crate::fence::code::Denial;
@@ -79,10 +77,8 @@ pub(crate) fn typed_error(
     let denial = refusal.denial;
     let policy = &refusal.published.policy;
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();
-    let operation = policy
-        .operation
-        .map(|operation| format!(", operation {operation}"))
-        .unwrap_or_default();
+    let operation =
+        policy.operation.map(|operation| format!(", operation {operation}")).unwrap_or_default();
     let fields = vec![
         (b'S', severity.text().to_owned()),
         (b'V', severity.text().to_owned()),
@@ -111,11 +107,6 @@ pub(crate) fn ready(out: &mut BytesMut, status: Status) {
         Status::Failed => TransactionStatus::Error,
     };
     put(out, &ReadyForQuery::new(status));
-}
-
-/// Appends CommandComplete.
-pub(crate) fn complete(out: &mut BytesMut, tag: &str) {
-    put(out, &CommandComplete::new(tag.to_owned()));
 }
 
 /// Appends a simple query of the proxy's own.

@@ -1,1 +1,6 @@
-//! s
+//! What every protocol's relay needs.
+
+pub mod denials;
+pub(crate) mod desk;
+pub mod listener;
+pub mod workers;

@@ -1,0 +1,51 @@
+# The commands of this repository. `make demo` and `make test` bring what the machine lacks
+# (tools/setup.sh); nothing else is assumed than Rust, and Debian 12 for the installing.
+
+TOOLS_DIR := $(or $(FENCEWIRE_TOOLS_DIR),$(HOME)/.cache/fencewire-tools)
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(TOOLS_DIR)/bin
+
+# Tests that run at once within one test program. Many of them drive a real PostgreSQL, a proxy and
+# several clients: more than a few together only measure the machine.
+TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
+# More for `cargo test`, such as ARGS="--test tools_pg".
+ARGS ?=
+
+.PHONY: help demo test lint bench fmt sweep clean
+
+help:
+	@echo 'make demo    a fence on a real PostgreSQL under load, start to finish'
+	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
+	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
+	@echo 'make bench   what the proxy costs beside other relays'
+	@echo 'make fmt     formats the code'
+	@echo 'make sweep   stops and removes what killed test runs left behind'
+	@echo 'make clean   sweep, and remove build products'
+
+demo:
+	@tools/setup.sh demo
+	cargo run --quiet -- demo
+
+test:
+	@tools/setup.sh test
+	cargo test --no-fail-fast $(ARGS) -- --test-threads=$(TEST_THREADS)
+
+lint:
+	@tools/setup.sh lint
+	cargo fmt --check
+	cargo clippy --quiet --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --document-private-items
+	cargo-deny check bans licenses sources
+
+bench:
+	@tools/setup.sh bench
+	@if [ -x tools/bench.sh ]; then exec tools/bench.sh; \
+	else echo 'make bench: tools/bench.sh is not in this tree yet' >&2; exit 1; fi
+
+fmt:
+	cargo fmt
+
+sweep:
+	@tools/sweep.sh
+
+clean: sweep
+	cargo clean

@@ -1,0 +1,477 @@
+//! L5: the composition root. Builds the parts in order, recovers, opens listeners, drains on exit.
+//!
+//! Purpose: [`App::start`] makes a running proxy out of a checked configuration; [`serve`] runs one
+//! until a signal ends it. Listeners are bound first, so that a busy port stops the start before
+//! anything else happens, and accept only after recovery (house 6.5). On the way out gates are left
+//! as they are (invariant 13): stopping never opens one.
+//!
+//! Called by `cli` (`serve` and `demo`). It holds no policy of its own.
+
+mod build;
+mod reload;
+mod state_dir;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::admin::auth::{AdminKey, KeyError, KeyOrigin};
+use crate::admin::http::{AdminApi, Reload};
+use crate::admin::view::Shown;
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::ids::{EngineName, Generation, Namespace};
+use crate::base::limits;
+use crate::config::{self, Config};
+use crate::control::fences::Engines;
+use crate::control::pg::PgPort;
+use crate::control::{Control, Parts, Routes, Settings as ControlSettings};
+use crate::engine::PgEngine;
+use crate::gate::registry::Gates;
+use crate::gate::slot::Order;
+use crate::sql::Trusted;
+use crate::store::StoreError;
+use crate::store::marker::MarkerDir;
+use crate::store::sqlite::SqliteStore;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spawn::spawn_named;
+use crate::telemetry::trace::{self, TraceError};
+use crate::tls::{ReloadingServerTls, TlsError};
+use crate::wire::pg::cancel::Cancels;
+use crate::wire::pg::endpoint::Endpoint;
+use crate::wire::pg::session::Shared;
+use crate::wire::shared::denials::Denials;
+use crate::wire::shared::listener::{ListenAddress, ListenError, Listener};
+use crate::wire::shared::workers::{WorkerError, Workers};
+
+use build::WireDirectory;
+use reload::Reloading;
+use state_dir::{StateDir, StateDirError};
+
+/// Why the proxy doesn't start. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The folder for state can't be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// The admin key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Certificates or engine TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A client listener.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The admin listener.
+    #[error("can't listen on {address} for the admin side: {source}")]
+    Admin {
+        /// As configured.
+        address: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Recovery.
+    #[error("recovery failed, nothing is served: {0}")]
+    Recovery(String),
+    /// Worker threads.
+    #[error(transparent)]
+    Workers(#[from] WorkerError),
+    /// Logging.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The runtime of the control side.
+    #[error("the control side's threads can't be started: {0}")]
+    Runtime(std::io::Error),
+}
+
+/// A running proxy.
+pub struct App {
+    config: Arc<Mutex<Config>>,
+    control: Arc<Control>,
+    gates: Arc<Gates>,
+    metrics: Arc<Metrics>,
+    directory: Arc<WireDirectory>,
+    shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    listening: Vec<(ListenAddress, JoinHandle<()>)>,
+    admin: (std::net::SocketAddr, JoinHandle<()>),
+    stop_admin: oneshot::Sender<()>,
+    reloading: Arc<Reloading>,
+    grace: Duration,
+    _state_dir: StateDir,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "App({} listeners)", self.listening.len())
+    }
+}
+
+struct Bound {
+    listener: Listener,
+    address: config::ListenAddress,
+    certificate: Option<Arc<ReloadingServerTls>>,
+}
+
+impl App {
+    /// Starts everything and answers once listeners accept.
+    ///
+    /// # Errors
+    /// [`AppError`]; nothing is left running.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: run it to its end.
+    pub async fn start(config: Config, control: ControlSettings) -> Result<Self, AppError> {
+        let started = Instant::now();
+        let state_dir = StateDir::claim(&config.proxy.state_dir)?;
+        let bound = bind_clients(&config).await?;
+        let admin_address = config.admin.http.to_string();
+        let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
+        let admin_listener = TcpListener::bind(&admin_address).await.map_err(admin_error)?;
+        let admin_at = admin_listener.local_addr().map_err(admin_error)?;
+        let key = admin_key(&config)?;
+
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let metrics = Arc::new(Metrics::new());
+        let gates = Arc::new(Gates::new(first_generation(clock.now_ms())));
+        let routes = Arc::new(Routes::new(build::route_table(&config)));
+        let config = Arc::new(Mutex::new(config));
+        let (engines, endpoints) = engines(&locked(&config))?;
+        let (open_metrics, show_literals) = {
+            let config = locked(&config);
+            (config.admin.open_metrics, config.admin.show_literals)
+        };
+        let control =
+            build_control(&config, control, (&gates, &routes, &clock, &metrics), engines)?;
+        let directory = Arc::new(WireDirectory {
+            routes,
+            endpoints: ArcSwap::from_pointee(endpoints),
+            open: AtomicBool::new(true),
+        });
+        let reloading = Arc::new(Reloading {
+            config: Arc::clone(&config),
+            control: Arc::clone(&control),
+            directory: Arc::clone(&directory),
+            certificates: bound
+                .iter()
+                .filter_map(|b| Some((b.address.clone(), Arc::clone(b.certificate.as_ref()?))))
+                .collect(),
+        });
+        let api = AdminApi {
+            control: Arc::clone(&control),
+            key,
+            metrics: Arc::clone(&metrics),
+            open_metrics,
+            shown: Shown { literals: show_literals },
+            reload: Arc::clone(&reloading) as Arc<dyn Reload>,
+        };
+        let (stop_admin, admin) = serve_admin(admin_listener, api);
+        control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
+        let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
+        let listening = accept(bound, &workers);
+        let grace = locked(&config).proxy.shutdown_grace;
+        Ok(Self {
+            grace,
+            config,
+            control,
+            gates,
+            metrics,
+            directory,
+            shared,
+            workers,
+            listening,
+            admin: (admin_at, admin),
+            stop_admin,
+            reloading,
+            _state_dir: state_dir,
+        })
+    }
+
+    /// Where clients connect, as bound.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<ListenAddress> {
+        self.listening.iter().map(|(address, _)| address.clone()).collect()
+    }
+
+    /// Where the admin side listens, as bound.
+    #[must_use]
+    pub const fn admin_address(&self) -> std::net::SocketAddr {
+        self.admin.0
+    }
+
+    /// The use cases.
+    #[must_use]
+    pub const fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub const fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Reads the configuration again, if it came from a file. Answers what changed, as sentences.
+    ///
+    /// # Errors
+    /// Sentences that say why nothing was changed.
+    pub fn reload(&self) -> Result<Vec<String>, Vec<String>> {
+        self.reloading.reload()
+    }
+
+    /// Stops: no new sessions, running transactions get the grace time, the rest is told 57P01.
+    /// No gate changes.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the stop half done; call it once and wait.
+    pub async fn stop(self) {
+        self.directory.open.store(false, Ordering::SeqCst);
+        for (_, task) in &self.listening {
+            task.abort();
+        }
+        self.order_all(Order::FINISH);
+        let deadline = Instant::now() + self.grace;
+        while self.shared.open.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if self.shared.open.load(Ordering::SeqCst) > 0 {
+            self.order_all(Order::END);
+            let deadline = Instant::now() + Duration::from_millis(limits::STOP_LINGER_MS);
+            while self.shared.open.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        // Its requests in flight are given a moment; a drain that runs is answered by its replay.
+        let _unheard = self.stop_admin.send(());
+        let linger = Duration::from_millis(limits::STOP_LINGER_MS);
+        let (_, mut admin) = self.admin;
+        if tokio::time::timeout(linger, &mut admin).await.is_err() {
+            admin.abort();
+        }
+        for (address, task) in self.listening {
+            // It was aborted above; its sockets are closed once it is gone.
+            if let Err(error) = task.await
+                && !error.is_cancelled()
+            {
+                tracing::error!(%address, %error, "a listener ended by a panic");
+            }
+        }
+        if let Ok(workers) = Arc::try_unwrap(self.workers) {
+            workers.stop();
+        }
+        drop(self.config);
+    }
+
+    fn order_all(&self, order: Order) {
+        for gate in self.gates.all() {
+            for slot in gate.sessions() {
+                slot.order(order, Generation(0));
+            }
+        }
+    }
+}
+
+/// Above every generation an earlier process used: seconds since 1970 in the upper bits, room for
+/// 65,536 changes of admission per second of an earlier life in the lower ones.
+const fn first_generation(now_ms: u64) -> Generation {
+    Generation((now_ms / 1000) << 16)
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // The configuration is replaced as a whole: a panic elsewhere can't have left half of one.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn bind_clients(config: &Config) -> Result<Vec<Bound>, AppError> {
+    let mut bound = Vec::new();
+    for listen in &config.listens {
+        let (address, settings, certificate) = build::listen(listen)?;
+        let listener = Listener::bind(address, settings).await?;
+        bound.push(Bound { listener, address: listen.address.clone(), certificate });
+    }
+    Ok(bound)
+}
+
+fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
+    Ok(match &config.admin.key {
+        config::KeySource::File(path) => Some(AdminKey::from_file(path)?),
+        config::KeySource::Variable(name) => Some(AdminKey::from_variable(name)?),
+        config::KeySource::Generated => {
+            let (key, origin) = AdminKey::load_or_generate(&config.proxy.state_dir)?;
+            if origin == KeyOrigin::Made {
+                let file = config.proxy.state_dir.join("admin.key");
+                tracing::info!(file = %file.display(), "made an admin key");
+            }
+            Some(key)
+        }
+        config::KeySource::Off => {
+            tracing::warn!("no admin key is configured: command routes are off");
+            None
+        }
+    })
+}
+
+fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel();
+    let task = spawn_named("admin", async move {
+        let stopped = async move {
+            // Dropped or sent: either way the proxy stops.
+            let _either: Result<(), oneshot::error::RecvError> = stopped.await;
+        };
+        if let Err(error) = crate::admin::http::serve(listener, Arc::new(api), stopped).await {
+            tracing::error!(%error, "the admin listener ended");
+        }
+    });
+    (stop, task)
+}
+
+type Endpoints = HashMap<EngineName, Arc<Endpoint>>;
+
+fn engines(config: &Config) -> Result<(Engines, Endpoints), AppError> {
+    let (mut engines, mut endpoints) = (Engines::new(), Endpoints::new());
+    for engine in &config.engines {
+        let control = PgEngine::new(build::control_engine(config, engine))?;
+        engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
+        endpoints.insert(engine.name.clone(), build::endpoint(engine)?);
+    }
+    Ok((engines, endpoints))
+}
+
+fn build_control(
+    config: &Arc<Mutex<Config>>,
+    settings: ControlSettings,
+    parts: (&Arc<Gates>, &Arc<Routes>, &Arc<dyn Clock>, &Arc<Metrics>),
+    engines: Engines,
+) -> Result<Arc<Control>, AppError> {
+    let (gates, routes, clock, metrics) = parts;
+    let (store, state_dir) = {
+        let config = locked(config);
+        let config::Store::Sqlite(path) = &config.store;
+        (SqliteStore::open(path)?, config.proxy.state_dir.clone())
+    };
+    let in_force = Arc::clone(config);
+    Ok(Control::new(Parts {
+        settings,
+        settings_for: Arc::new(move |namespace: &Namespace| {
+            build::namespace_settings(&locked(&in_force), namespace)
+        }),
+        gates: Arc::clone(gates),
+        store: Arc::new(store),
+        markers: MarkerDir::open(&state_dir)?,
+        engines,
+        routes: Arc::clone(routes),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+    }))
+}
+
+fn start_workers(
+    config: &Arc<Mutex<Config>>,
+    gates: &Arc<Gates>,
+    directory: &Arc<WireDirectory>,
+    metrics: &Arc<Metrics>,
+    started: Instant,
+) -> Result<(Arc<Shared>, Arc<Workers>), AppError> {
+    let config = locked(config);
+    let shared = Arc::new(Shared {
+        gates: Arc::clone(gates),
+        directory: Arc::clone(directory) as Arc<dyn crate::wire::pg::session::Directory>,
+        denials: Arc::new(Denials::new(&config.compat_sqlstate, Arc::clone(metrics))),
+        cancels: Arc::new(Cancels::default()),
+        sessions: AtomicU64::new(0),
+        open: AtomicU64::new(0),
+        sessions_max: u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX),
+    });
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let count = config.proxy.workers.map_or(cores, std::num::NonZero::get);
+    let counters = (0..count).map(|_| metrics.worker()).collect();
+    let trusted = Arc::new(Trusted::new(config.fence.trusted_functions.iter().cloned()));
+    let workers = Workers::start(&shared, counters, &trusted, started)?;
+    Ok((shared, Arc::new(workers)))
+}
+
+fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> Vec<(ListenAddress, JoinHandle<()>)> {
+    let start = |bound: Bound| {
+        let address = bound.listener.address();
+        tracing::info!(%address, "clients may connect");
+        let workers = Arc::clone(workers);
+        let task = spawn_named("listener", async move { bound.listener.run(&workers).await });
+        (address, task)
+    };
+    bound.into_iter().map(start).collect()
+}
+
+/// Runs a proxy until SIGTERM or SIGINT. SIGHUP reloads. What goes wrong at the start is said on
+/// stderr in one sentence.
+pub fn serve(config: Config) -> ExitCode {
+    match run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config) -> Result<(), AppError> {
+    trace::init(&build::trace(&config.log))?;
+    let runtime = control_runtime().map_err(AppError::Runtime)?;
+    let settings = ControlSettings {
+        fence_enabled: config.fence.enabled,
+        ..ControlSettings::new(&config.proxy.instance)
+    };
+    runtime.block_on(async {
+        let app = App::start(config, settings).await?;
+        tracing::info!(admin = %app.admin_address(), "ready");
+        until_stopped(&app).await;
+        tracing::info!("stopping: no new sessions, running transactions may end");
+        app.stop().await;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+/// The runtime of the control side: threads of its own, so that it answers while the data side is
+/// saturated.
+///
+/// # Errors
+/// The system gave no threads.
+pub fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(limits::CONTROL_THREADS)
+        .thread_name("fencewire-ctl")
+        .enable_all()
+        .build()
+}
+
+async fn until_stopped(app: &App) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int), Ok(mut hup)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
+    ) else {
+        tracing::error!("signals can't be received; stopping");
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = term.recv() => return,
+            _ = int.recv() => return,
+            _ = hup.recv() => match app.reload() {
+                Ok(changes) => changes.iter().for_each(|change| tracing::info!("{change}")),
+                Err(reasons) => reasons.iter().for_each(|reason| tracing::error!("{reason}")),
+            },
+        }
+    }
+}

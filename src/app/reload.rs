@@ -1,0 +1,73 @@
+//! Taking up a changed configuration while sessions run.
+//!
+//! Purpose: `SIGHUP` and `POST /v1/reload` (conf.md): all of it or nothing, with a sentence for
+//! each change or for each reason why not. Running sessions stay where they are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::admin::http::{Reload, ReloadFuture};
+use crate::app::{build, locked};
+use crate::base::ids::EngineName;
+use crate::config::{Changes, Config, ListenAddress};
+use crate::control::Control;
+use crate::control::pg::PgPort;
+use crate::engine::PgEngine;
+use crate::tls::ReloadingServerTls;
+use crate::wire::pg::endpoint::Endpoint;
+
+/// What a reload changes.
+pub(super) struct Reloading {
+    pub(super) config: Arc<Mutex<Config>>,
+    pub(super) control: Arc<Control>,
+    pub(super) directory: Arc<build::WireDirectory>,
+    pub(super) certificates: Vec<(ListenAddress, Arc<ReloadingServerTls>)>,
+}
+
+impl Reloading {
+    /// Reads the file again and takes up what differs.
+    pub(super) fn reload(&self) -> Result<Vec<String>, Vec<String>> {
+        let Some(source) = locked(&self.config).source.clone() else {
+            return Err(vec![
+                "There is no configuration file to read again: the proxy was started from the \
+                 command line."
+                    .to_owned(),
+            ]);
+        };
+        let next = Config::from_file(&source).map_err(|error| vec![error.to_string()])?;
+        let changes = Config::live_difference(&locked(&self.config), &next)
+            .map_err(|all| all.into_iter().map(|one| one.sentence).collect::<Vec<_>>())?;
+        self.apply(next, &changes).map_err(|reason| vec![reason])?;
+        Ok(changes.sentences())
+    }
+
+    fn apply(&self, next: Config, changes: &Changes) -> Result<(), String> {
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let mut endpoints: HashMap<EngineName, Arc<Endpoint>> =
+            (**self.directory.endpoints.load()).clone();
+        let mut engines = self.control.engines();
+        for engine in next.engines.iter().filter(|e| changes.engines_added.contains(&e.name)) {
+            let endpoint = build::endpoint(engine).map_err(|e| text(&e))?;
+            let control =
+                PgEngine::new(build::control_engine(&next, engine)).map_err(|e| text(&e))?;
+            endpoints.insert(engine.name.clone(), endpoint);
+            engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
+        }
+        for (address, certificate) in &self.certificates {
+            if changes.certificates.contains(address) {
+                certificate.reload().map_err(|e| text(&e))?;
+            }
+        }
+        self.directory.endpoints.store(Arc::new(endpoints));
+        self.control.replace_engines(engines);
+        self.directory.routes.replace(build::route_table(&next));
+        *locked(&self.config) = next;
+        Ok(())
+    }
+}
+
+impl Reload for Reloading {
+    fn reload(&self) -> ReloadFuture<'_> {
+        Box::pin(async move { Reloading::reload(self) })
+    }
+}

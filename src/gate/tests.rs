@@ -1,0 +1,199 @@
+//! Schedules of one session against one closing gate, each guard with its control arm.
+//!
+//! The atomic steps of an admission are few (`admission::Step`), so every place where a gate can
+//! close between them is tried, not a random sample of them.
+
+use std::sync::Arc;
+
+use super::admission::{Guard, Seat, Step};
+use super::drain::Drain;
+use super::registry::{Gate, Gates};
+use super::slot::{Card, Order};
+use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::fence::code::Denial;
+use crate::fence::record::InFlight;
+use crate::fence::verdict::Overlay;
+use crate::sql::StatementClass;
+
+const STEPS: [Step; 3] = [Step::Read, Step::Decided, Step::Published];
+
+fn open_gate() -> Arc<Gate> {
+    let gates = Gates::new(Generation(1));
+    gates.recovered();
+    gates.gate(&Namespace::parse("old/app").unwrap())
+}
+
+fn close(gate: &Gate) {
+    gate.overlay(Overlay::Installing, InFlight::Finish);
+}
+
+fn reopen(gate: &Gate) {
+    gate.overlay(Overlay::None, InFlight::Finish);
+}
+
+fn seat(gate: &Arc<Gate>, id: u64) -> Arc<Seat> {
+    Seat::take(Arc::clone(gate), SessionId(id), Card::default())
+}
+
+/// Closes the gate at one step of a writer's admission, and looks as a drain does right then.
+/// Answers whether the writer was admitted, and whether the drain saw it.
+fn race<const LOOK_AGAIN: bool>(when: Step) -> (bool, bool) {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let mut seen = None;
+    let admitted = seat
+        .admit_by::<LOOK_AGAIN>(StatementClass::Write, None, |step| {
+            if step == when && seen.is_none() {
+                close(&gate);
+                let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+                seen = Some(drain.look().is_none());
+            }
+        })
+        .is_ok();
+    (admitted, seen.unwrap())
+}
+
+#[test]
+fn invariant_02_a_writer_is_refused_or_seen_wherever_the_gate_closes() {
+    for when in STEPS {
+        let (admitted, seen) = race::<true>(when);
+        assert!(!admitted || seen, "admitted and not seen: closed at {when:?}");
+    }
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let admitted = seat.begin(StatementClass::Write, 0).unwrap();
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_none(), "closed behind the admission: the drain waits");
+    admitted.0.answered();
+    assert!(drain.look().is_some());
+}
+
+#[test]
+fn invariant_02_control_arm_without_the_second_look_a_writer_slips_through() {
+    let slipped = STEPS.into_iter().any(|when| {
+        let (admitted, seen) = race::<false>(when);
+        admitted && !seen
+    });
+    assert!(slipped, "the schedules can't tell a gate with its guard from one without");
+}
+
+#[test]
+fn invariant_06_nothing_joins_a_drain_that_is_over() {
+    let gate = open_gate();
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_some());
+    let seat = seat(&gate, 1);
+    let refusal = seat.begin(StatementClass::Write, 0).unwrap_err();
+    assert_eq!(refusal.denial, Denial::WriteFenced);
+    let (reader, guard) = seat.begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(guard, Guard::On);
+    assert!(drain.look().is_some(), "a reader isn't waited for");
+    reader.answered();
+}
+
+#[test]
+fn invariant_06_a_reader_of_before_stays_a_reader() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let (mut lease, guard) = seat.begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(guard, Guard::Off);
+    close(&gate);
+    let denial = |result: Result<Guard, Box<super::admission::Refusal>>| result.unwrap_err().denial;
+    assert_eq!(denial(seat.extend(&mut lease, StatementClass::Write)), Denial::WriteFenced);
+    reopen(&gate);
+    assert_eq!(denial(seat.extend(&mut lease, StatementClass::Write)), Denial::StaleTransaction);
+    assert_eq!(seat.extend(&mut lease, StatementClass::Read).unwrap(), Guard::Off);
+    lease.answered();
+    let (fresh, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    fresh.answered();
+}
+
+#[test]
+fn invariant_07_a_lease_without_an_outcome_blocks_until_the_engine_was_asked() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    drop(lease);
+    drop(seat);
+    assert!(
+        drain.look().is_none(),
+        "dropped is not finished, and the session's end changes nothing"
+    );
+    assert_eq!(gate.session_count(), 1);
+    assert!(gate.settle(SessionId(1)));
+    let drained = drain.look().unwrap();
+    assert_eq!((drained.by_answer(), drained.by_engine()), (0, 1));
+    assert!(!gate.settle(SessionId(1)), "settled once");
+}
+
+#[test]
+fn invariant_07_control_arm_a_live_lease_cannot_be_settled() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    close(&gate);
+    assert!(!gate.settle(SessionId(1)));
+    assert!(Drain::of(Arc::clone(&gate)).unwrap().look().is_none());
+    lease.answered();
+    drop(seat);
+    assert_eq!(gate.session_count(), 0);
+}
+
+#[test]
+fn an_open_gate_has_nothing_to_drain() {
+    assert!(Drain::of(open_gate()).is_none());
+}
+
+#[test]
+fn a_gate_nothing_is_known_about_admits_nothing() {
+    let gates = Gates::new(Generation(1));
+    let gate = gates.gate(&Namespace::parse("old/app").unwrap());
+    let seat = seat(&gate, 1);
+    let refusal = seat.begin(StatementClass::Read, 0).unwrap_err();
+    assert_eq!(refusal.denial, Denial::StateUnavailable);
+}
+
+#[test]
+fn the_wait_ends_with_the_release_and_not_before() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let gate = open_gate();
+        let seat = seat(&gate, 1);
+        let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+        close(&gate);
+        let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+        let mut wait = Box::pin(drain.wait());
+        let first = futures_poll(&mut wait).await;
+        assert!(first.is_none(), "nothing was released yet");
+        lease.answered();
+        let drained = wait.await;
+        assert_eq!((drained.by_answer(), drained.by_engine()), (1, 0));
+    });
+}
+
+/// Polls once.
+async fn futures_poll<F: std::future::Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(cx) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[test]
+fn orders_are_seen_once_with_the_highest_generation() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    seat.slot().order(Order::ROLL_BACK, Generation(7));
+    seat.slot().order(Order::FINISH, Generation(5));
+    let (order, before) = seat.slot().take_orders();
+    assert!(order.has(Order::ROLL_BACK) && order.has(Order::FINISH) && !order.has(Order::END));
+    assert_eq!(before, Generation(7));
+    assert!(seat.slot().take_orders().0.is_none());
+}

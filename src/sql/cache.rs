@@ -1,0 +1,386 @@
+//! The key of a text, and the fixed table that remembers classes by key.
+//!
+//! Purpose: most programs differ from an earlier one only in literals, blanks and comments. Their
+//! key is a keyed 128-bit hash of the token stream with literals collapsed, so a hit costs one
+//! pass over the text and no allocation.
+//!
+//! Invariants: two texts with one key have one class, because the classifier looks at nothing the
+//! key leaves out. Where it does look at literals (anything but the plain statements below, and
+//! any text with `set_config` in it), literals stay in the key. The hash is keyed with random
+//! numbers of this process, so a client can't build two texts with one key. The table never grows.
+//!
+//! Called by the classifier alone.
+
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+
+use super::dialect::Lexing;
+use super::lexer::{Lexer, Token, TokenKind, Unlexable};
+use super::statement::Classified;
+
+/// First words of statements whose class never depends on a literal.
+const LITERAL_BLIND: &[&[u8]] = &[
+    b"abort",
+    b"begin",
+    b"close",
+    b"commit",
+    b"declare",
+    b"delete",
+    b"end",
+    b"fetch",
+    b"insert",
+    b"lock",
+    b"merge",
+    b"move",
+    b"release",
+    b"rollback",
+    b"savepoint",
+    b"select",
+    b"show",
+    b"start",
+    b"table",
+    b"truncate",
+    b"update",
+    b"values",
+    b"with",
+];
+
+/// Identifies a text up to what its class depends on.
+pub(super) type Key = u128;
+
+/// The two keyed hash functions of one classifier.
+#[derive(Debug)]
+pub(super) struct KeyMaker {
+    low: RandomState,
+    high: RandomState,
+}
+
+impl KeyMaker {
+    pub(super) fn new() -> Self {
+        Self { low: RandomState::new(), high: RandomState::new() }
+    }
+
+    /// The key of a text; `oversized` texts are judged by their verbs only, so they have keys of
+    /// their own.
+    pub(super) fn key(
+        &self,
+        text: &[u8],
+        lexing: Lexing,
+        oversized: bool,
+    ) -> Result<Key, Unlexable> {
+        match self.pass(text, lexing, oversized, false)? {
+            Some(key) => Ok(key),
+            None => self.pass(text, lexing, oversized, true)?.ok_or(Unlexable),
+        }
+    }
+
+    /// One pass; `None` when literals turn out to matter and `keep` is off.
+    fn pass(
+        &self,
+        text: &[u8],
+        lexing: Lexing,
+        oversized: bool,
+        keep: bool,
+    ) -> Result<Option<Key>, Unlexable> {
+        let mut feed = Feed::new(self.low.build_hasher(), self.high.build_hasher());
+        // How a kept literal reads depends on the rules; a collapsed one has none.
+        let rules = u8::from(keep && lexing.standard_conforming_strings);
+        feed.bytes(&[u8::from(keep), rules, u8::from(oversized)]);
+        let mut lexer = Lexer::new(text, lexing);
+        let mut at_start = true;
+        let mut after_literal = false;
+        let mut comma_waits = false;
+        while let Some(token) = lexer.next_token()? {
+            if !keep && literals_matter(&token, text, at_start) {
+                return Ok(None);
+            }
+            at_start =
+                token.kind == TokenKind::Semicolon || (at_start && token.kind == TokenKind::Open);
+            let collapses = !keep && token.kind.is_literal();
+            // `1, 2, 3` counts as one literal: lists differ in length from call to call.
+            if !keep && token.kind == TokenKind::Comma && after_literal && !comma_waits {
+                comma_waits = true;
+                continue;
+            }
+            if collapses && comma_waits {
+                comma_waits = false;
+                continue;
+            }
+            if comma_waits {
+                feed.bytes(&[tag(TokenKind::Comma)]);
+                comma_waits = false;
+            }
+            feed.token(&token, text, collapses);
+            after_literal = collapses;
+        }
+        Ok(Some(feed.finish()))
+    }
+}
+
+/// Whether this token tells that some literal of the text may decide about its class.
+fn literals_matter(token: &Token, text: &[u8], at_start: bool) -> bool {
+    let bytes = token.bytes(text);
+    match token.kind {
+        TokenKind::Word => {
+            bytes.eq_ignore_ascii_case(b"set_config")
+                || (at_start && !LITERAL_BLIND.iter().any(|word| bytes.eq_ignore_ascii_case(word)))
+        }
+        TokenKind::Quoted => bytes == b"\"set_config\"" || at_start,
+        TokenKind::UnicodeQuoted => true,
+        TokenKind::Semicolon | TokenKind::Open => false,
+        TokenKind::Text
+        | TokenKind::EscapedText
+        | TokenKind::Dollar
+        | TokenKind::Bits
+        | TokenKind::Number
+        | TokenKind::Parameter
+        | TokenKind::Operator
+        | TokenKind::Cast
+        | TokenKind::Colon
+        | TokenKind::Dot
+        | TokenKind::Comma
+        | TokenKind::Close
+        | TokenKind::OpenSquare
+        | TokenKind::CloseSquare
+        | TokenKind::Stray => at_start,
+    }
+}
+
+const fn tag(kind: TokenKind) -> u8 {
+    kind as u8 + 1
+}
+
+/// Collects small pieces on the stack, so that the hash functions get few and larger ones.
+struct Feed {
+    low: DefaultHasher,
+    high: DefaultHasher,
+    buffer: [u8; 256],
+    used: usize,
+}
+
+impl Feed {
+    const fn new(low: DefaultHasher, high: DefaultHasher) -> Self {
+        Self { low, high, buffer: [0; 256], used: 0 }
+    }
+
+    /// Every token is self-delimiting: a tag, and for those with text its length.
+    fn token(&mut self, token: &Token, text: &[u8], collapses: bool) {
+        if collapses {
+            // Parameters, numbers and strings look alike on purpose.
+            self.bytes(&[tag(TokenKind::Text)]);
+            return;
+        }
+        let bytes = token.bytes(text);
+        self.bytes(&[tag(token.kind)]);
+        match token.kind {
+            TokenKind::Word => {
+                self.length(bytes.len());
+                for piece in bytes.chunks(64) {
+                    let mut lower = [0; 64];
+                    for (to, from) in lower.iter_mut().zip(piece) {
+                        *to = from.to_ascii_lowercase();
+                    }
+                    self.bytes(lower.get(..piece.len()).unwrap_or_default());
+                }
+            }
+            TokenKind::Quoted
+            | TokenKind::UnicodeQuoted
+            | TokenKind::Text
+            | TokenKind::EscapedText
+            | TokenKind::Dollar
+            | TokenKind::Bits
+            | TokenKind::Number
+            | TokenKind::Parameter
+            | TokenKind::Operator
+            | TokenKind::Stray => {
+                self.length(bytes.len());
+                self.bytes(bytes);
+            }
+            TokenKind::Cast
+            | TokenKind::Colon
+            | TokenKind::Dot
+            | TokenKind::Comma
+            | TokenKind::Semicolon
+            | TokenKind::Open
+            | TokenKind::Close
+            | TokenKind::OpenSquare
+            | TokenKind::CloseSquare => {}
+        }
+    }
+
+    fn length(&mut self, bytes: usize) {
+        self.bytes(&(bytes as u64).to_le_bytes());
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.buffer.get_mut(self.used..).unwrap_or_default();
+            let fits = room.len().min(bytes.len());
+            for (to, from) in room.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            self.used += fits;
+            bytes = bytes.get(fits..).unwrap_or_default();
+            if self.used == self.buffer.len() {
+                self.flush();
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let filled = self.buffer.get(..self.used).unwrap_or_default();
+        self.low.write(filled);
+        self.high.write(filled);
+        self.used = 0;
+    }
+
+    fn finish(mut self) -> Key {
+        self.flush();
+        (u128::from(self.high.finish()) << 64) | u128::from(self.low.finish())
+    }
+}
+
+/// How well a cache did since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStats {
+    /// Texts answered from the cache.
+    pub hits: u64,
+    /// Texts that had to be classified. Unreadable ones count in neither.
+    pub misses: u64,
+    /// Entries in use now.
+    pub entries: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    used: u64,
+    known: Classified,
+}
+
+/// Entries one key can be kept in; the one unused for longest is replaced.
+const WAYS: usize = 4;
+
+/// A table of a fixed number of entries. Looking up and replacing take constant time.
+#[derive(Debug)]
+pub(super) struct Cache {
+    slots: Box<[Option<Slot>]>,
+    clock: u64,
+    stats: CacheStats,
+}
+
+impl Cache {
+    /// A cache of at most `entries` entries (rounded down to whole groups of four); none at all
+    /// below four.
+    pub(super) fn new(entries: usize) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(entries / WAYS * WAYS, || None);
+        Self { slots: slots.into_boxed_slice(), clock: 0, stats: CacheStats::default() }
+    }
+
+    pub(super) const fn stats(&self) -> CacheStats {
+        self.stats
+    }
+
+    fn group(&mut self, key: Key) -> &mut [Option<Slot>] {
+        let groups = self.slots.len() / WAYS;
+        if groups == 0 {
+            return &mut [];
+        }
+        let place = (key % groups as u128) as usize * WAYS;
+        self.slots.get_mut(place..place + WAYS).unwrap_or_default()
+    }
+
+    pub(super) fn find(&mut self, key: Key) -> Option<Classified> {
+        self.clock += 1;
+        let now = self.clock;
+        let hit = self.group(key).iter_mut().flatten().find(|slot| slot.key == key);
+        let known = hit.map(|slot| {
+            slot.used = now;
+            slot.known.clone()
+        });
+        if known.is_some() {
+            self.stats.hits += 1;
+        } else {
+            self.stats.misses += 1;
+        }
+        known
+    }
+
+    /// Remembers a class. The key isn't in the table: it was looked up just before.
+    pub(super) fn keep(&mut self, key: Key, known: Classified) {
+        let used = self.clock;
+        let oldest =
+            self.group(key).iter_mut().min_by_key(|slot| slot.as_ref().map_or(0, |slot| slot.used));
+        if let Some(place) = oldest {
+            let fresh = place.is_none();
+            *place = Some(Slot { key, used, known });
+            self.stats.entries += usize::from(fresh);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(one: &str, other: &str) -> bool {
+        let maker = KeyMaker::new();
+        let key = |text: &str| maker.key(text.as_bytes(), Lexing::STANDARD, false).unwrap();
+        key(one) == key(other)
+    }
+
+    #[test]
+    fn literals_blanks_comments_and_case_don_t_make_another_key() {
+        assert!(LITERAL_BLIND.is_sorted());
+        assert!(same("select * from t where a = 1", "SELECT  *\nFROM t /* x */ WHERE a=$1 -- y"));
+        assert!(same("select 1 where a in (1, 2, 3)", "select 1 where a in ('x')"));
+        assert!(same("insert into t values (E'\\'', $$;$$)", "insert into t values (1, 2)"));
+        assert!(!same("select \"A\"", "select \"a\""));
+        assert!(!same("select ab", "select a b"));
+        assert!(!same("select a from t", "select a from u"));
+        assert!(!same("select a, b", "select a b"));
+        assert!(!same("select (1, a)", "select (1 a)"));
+    }
+
+    #[test]
+    fn literals_stay_where_they_decide() {
+        for (one, other) in [
+            ("select set_config('a', '1', false)", "select set_config('b', '1', false)"),
+            ("select \"set_config\"('a', '1', false)", "select \"set_config\"('b', '1', false)"),
+            ("explain (analyze 'on') select 1", "explain (analyze 'off') select 1"),
+            (
+                "select 1; create database a template 'x'",
+                "select 1; create database a template 'y'",
+            ),
+        ] {
+            assert!(!same(one, other), "{one}");
+        }
+    }
+
+    #[test]
+    fn keys_differ_between_processes_and_classifiers() {
+        let key = || KeyMaker::new().key(b"select 1", Lexing::STANDARD, false).unwrap();
+        assert_ne!(key(), key());
+    }
+
+    #[test]
+    fn the_table_never_grows_and_forgets_the_longest_unused() {
+        let mut cache = Cache::new(4);
+        for key in 0..4 {
+            assert_eq!(cache.find(key), None);
+            cache.keep(key, Classified::unreadable(false));
+        }
+        assert!(cache.find(0).is_some());
+        for key in 10..12 {
+            cache.find(key);
+            cache.keep(key, Classified::unreadable(false));
+        }
+        assert!(cache.find(0).is_some(), "used last, kept");
+        assert!(cache.find(1).is_none(), "unused for longest, gone");
+        assert_eq!(cache.stats().entries, 4);
+        assert_eq!(cache.slots.len(), 4);
+        let mut none = Cache::new(3);
+        none.keep(1, Classified::unreadable(false));
+        assert_eq!((none.find(1), none.stats().entries), (None, 0));
+    }
+}

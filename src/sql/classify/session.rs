@@ -1,0 +1,141 @@
+//! Session state: `SET`, `RESET`, `DISCARD`, and the same by `set_config`.
+//!
+//! Purpose: settings are harmless but for two kinds. The ones that decide whether a transaction may
+//! write are the guard itself: touching them is `write`, whatever the value and the quoting. The
+//! ones that change how texts are lexed are reported, so that the relay reads later texts by the
+//! right rules.
+
+use super::super::lexer::TokenKind;
+use super::super::statement::{GuardBreak, Part, StatementClass};
+use super::phrase::{LowerWord, Phrase};
+
+/// Settings that decide whether writes go through, or which of their triggers fire.
+const GUARD: &[&str] =
+    &["default_transaction_read_only", "session_replication_role", "transaction_read_only"];
+
+/// Settings that move the ends of strings.
+const LEXING: &[&str] = &["backslash_quote", "client_encoding", "standard_conforming_strings"];
+
+/// The effect of touching one setting, whose name the engine compares without regard to case.
+///
+/// A name that isn't plain ASCII is `unprovable`: under a single-byte server encoding such letters
+/// may fold to others.
+pub(super) fn touch(setting: &[u8], harmless: StatementClass) -> Part {
+    let is_one_of =
+        |names: &[&str]| names.iter().any(|name| setting.eq_ignore_ascii_case(name.as_bytes()));
+    if !setting.is_ascii() || setting.is_empty() {
+        return Part { lexing: true, ..Part::of(StatementClass::Unprovable) };
+    }
+    if is_one_of(GUARD) {
+        return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
+    }
+    Part { lexing: is_one_of(LEXING), ..Part::of(harmless) }
+}
+
+/// The setting named at `at`, which may have a prefix: `ext.name`. No such setting is special.
+fn touch_named(text: Phrase<'_>, at: usize) -> Part {
+    if text.is_kind(at + 1, TokenKind::Dot) {
+        return Part::of(StatementClass::Session);
+    }
+    match text.kind(at) {
+        Some(TokenKind::Word) => touch(text.bytes(at), StatementClass::Session),
+        Some(TokenKind::Quoted) => {
+            let name = LowerWord::of(text, at);
+            touch(name.as_str().as_bytes(), StatementClass::Session)
+        }
+        _ => touch(&[], StatementClass::Session),
+    }
+}
+
+/// `SET …` in all its forms.
+pub(super) fn set(text: Phrase<'_>) -> Part {
+    let mut at = 1;
+    while text.is_any(at, &["session", "local"]) {
+        at += 1;
+    }
+    let assigns = text.is(at + 1, "to") || text.bytes(at + 1) == b"=";
+    if assigns || text.is_kind(at + 1, TokenKind::Dot) {
+        return touch_named(text, at);
+    }
+    if text.is_any(at, &["transaction", "characteristics"]) {
+        return mode(text.rest(at));
+    }
+    if text.is(at, "names") {
+        return Part { lexing: true, ..Part::of(StatementClass::Session) };
+    }
+    let special = ["time", "catalog", "schema", "role", "authorization", "xml", "constraints"];
+    if text.is_any(at, &special) {
+        return Part::of(StatementClass::Session);
+    }
+    touch_named(text, at)
+}
+
+/// `SET TRANSACTION …` and `SET SESSION CHARACTERISTICS AS TRANSACTION …`.
+fn mode(text: Phrase<'_>) -> Part {
+    if text.has_pair("read", "write") {
+        return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
+    }
+    if text.is(0, "transaction") {
+        Part::of(StatementClass::TransactionControl)
+    } else {
+        Part::of(StatementClass::Session)
+    }
+}
+
+const fn back_to_start_values() -> Part {
+    Part { breaks: GuardBreak::Reset, lexing: true, ..Part::of(StatementClass::Session) }
+}
+
+/// `RESET ALL`, `RESET setting` and the forms with more words.
+pub(super) fn reset(text: Phrase<'_>) -> Part {
+    if text.is(1, "all") {
+        return back_to_start_values();
+    }
+    // RESET TIME ZONE, SESSION AUTHORIZATION, TRANSACTION ISOLATION LEVEL.
+    if text.len() > 2 && text.is_any(1, &["time", "session", "transaction"]) {
+        return Part::of(StatementClass::Session);
+    }
+    touch_named(text, 1)
+}
+
+/// `DISCARD ALL` resets every setting; the other forms drop caches and temporary objects.
+pub(super) fn discard(text: Phrase<'_>) -> Part {
+    if text.is(1, "all") { back_to_start_values() } else { Part::of(StatementClass::Session) }
+}
+
+/// A call of `set_config` whose parenthesis opens at `open`: only a plain first argument tells
+/// which setting it is, or the one statement that looks a single setting up by such a name.
+pub(super) fn set_config(text: Phrase<'_>, open: usize) -> Part {
+    let named = text.is_kind(open + 2, TokenKind::Comma);
+    let setting = if named { text.plain_text(open + 1) } else { None };
+    touch(setting.or_else(|| looked_up(text)).unwrap_or_default(), StatementClass::Read)
+}
+
+/// `SELECT set_config(name, '…', false) FROM pg_settings WHERE name = 'setting'`, to the token:
+/// pg_dump sends it, so that servers without the setting don't mind.
+fn looked_up(text: Phrase<'_>) -> Option<&[u8]> {
+    const FORM: &[&str] = &[
+        "select",
+        "set_config",
+        "(",
+        "name",
+        ",",
+        "",
+        ",",
+        "false",
+        ")",
+        "from",
+        "pg_settings",
+        "where",
+        "name",
+        "=",
+        "",
+    ];
+    let fits = |(at, wanted): (usize, &&str)| match *wanted {
+        "" => text.kind(at).is_some_and(TokenKind::is_literal),
+        sign if sign.len() == 1 => text.bytes(at) == sign.as_bytes(),
+        word => text.is(at, word),
+    };
+    let fits = text.len() == FORM.len() && FORM.iter().enumerate().all(fits);
+    if fits { text.plain_text(FORM.len() - 1) } else { None }
+}

@@ -1,0 +1,391 @@
+//! What is known of a program: its class, its shape, and rarely a detail.
+//!
+//! Purpose: plain values that the relay and the fence verdict decide by. Invariant: a program has
+//! the strongest class among its statements (W6), and [`StatementClass::Unprovable`] is the
+//! strongest of all.
+//!
+//! Made by `classify`, read by gate, wire and fence. It holds no text and judges nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
+///
+/// The order answers "which class must the whole program be admitted as": transaction control and
+/// session settings touch no data, a read is fenced by fewer states than a stream, every writer is
+/// above every non-writer, and what nobody understood is above all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StatementClass {
+    /// `BEGIN`, `COMMIT`, `SAVEPOINT` and their kin, as long as they open nothing read-write.
+    TransactionControl,
+    /// Session state only: `SET`, `LISTEN`, `PREPARE`, the empty program.
+    Session,
+    /// Proved to change nothing.
+    Read,
+    /// Replication and base backup.
+    Stream,
+    /// Changes data, or lifts a read-only setting.
+    Write,
+    /// Changes the schema.
+    Ddl,
+    /// Creates, drops or alters a database, or settings that reach beyond this session's database.
+    Lifecycle,
+    /// May write; nothing proves that it doesn't.
+    Unprovable,
+}
+
+impl StatementClass {
+    /// Whether a closed write gate must keep this out.
+    #[must_use]
+    pub const fn is_writer(self) -> bool {
+        match self {
+            Self::TransactionControl | Self::Session | Self::Read | Self::Stream => false,
+            Self::Write | Self::Ddl | Self::Lifecycle | Self::Unprovable => true,
+        }
+    }
+
+    /// The stronger of two classes.
+    #[must_use]
+    pub fn strongest(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// The name people see: `read`, `transaction control`, ….
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TransactionControl => "transaction control",
+            Self::Session => "session",
+            Self::Read => "read",
+            Self::Stream => "stream",
+            Self::Write => "write",
+            Self::Ddl => "ddl",
+            Self::Lifecycle => "lifecycle",
+            Self::Unprovable => "unprovable",
+        }
+    }
+}
+
+impl fmt::Display for StatementClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a program does to the transaction it runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TxEffect {
+    /// Nothing.
+    None,
+    /// `BEGIN`, `START TRANSACTION`.
+    Begin,
+    /// `COMMIT`, `END`, also `… AND CHAIN`.
+    Commit,
+    /// `ROLLBACK`, `ABORT`, also `… AND CHAIN`.
+    Rollback,
+    /// `SAVEPOINT`.
+    Savepoint,
+    /// `ROLLBACK TO` or `RELEASE`.
+    RollbackToOrRelease,
+    /// `PREPARE TRANSACTION`.
+    Prepare,
+    /// Several statements, at least one of them with an effect; or a text nobody could read.
+    Mixed,
+}
+
+/// What the relay must know about the form of a program. A few bits, cheap to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape(u16);
+
+impl Shape {
+    const TX_MASK: u16 = 0b111;
+    const EMPTY: u16 = 1 << 3;
+    const SINGLE: u16 = 1 << 4;
+    const COMMITS: u16 = 1 << 5;
+    const BREAKS_GUARD: u16 = 1 << 6;
+    const RESET_THEN_MORE: u16 = 1 << 7;
+    const END_THEN_MORE: u16 = 1 << 8;
+    const CHANGES_LEXING: u16 = 1 << 9;
+
+    /// No statement at all; every other bit clear.
+    pub(super) const fn nothing() -> Self {
+        Self(Self::EMPTY)
+    }
+
+    /// A text that couldn't be read: everything that might be true of it is.
+    pub(super) const fn unreadable() -> Self {
+        Self(
+            TxEffect::Mixed as u16
+                | Self::COMMITS
+                | Self::BREAKS_GUARD
+                | Self::RESET_THEN_MORE
+                | Self::END_THEN_MORE
+                | Self::CHANGES_LEXING,
+        )
+    }
+
+    const fn has(self, bit: u16) -> bool {
+        self.0 & bit != 0
+    }
+
+    /// The program has no statement: nothing but blanks, comments and semicolons.
+    #[must_use]
+    pub const fn empty(self) -> bool {
+        self.has(Self::EMPTY)
+    }
+
+    /// The program is exactly one statement.
+    #[must_use]
+    pub const fn single(self) -> bool {
+        self.has(Self::SINGLE)
+    }
+
+    /// The effect on the transaction; [`TxEffect::Mixed`] when several statements have one.
+    #[must_use]
+    pub const fn tx(self) -> TxEffect {
+        match self.0 & Self::TX_MASK {
+            0 => TxEffect::None,
+            1 => TxEffect::Begin,
+            2 => TxEffect::Commit,
+            3 => TxEffect::Rollback,
+            4 => TxEffect::Savepoint,
+            5 => TxEffect::RollbackToOrRelease,
+            6 => TxEffect::Prepare,
+            _ => TxEffect::Mixed,
+        }
+    }
+
+    /// Some statement ends a transaction with its changes kept (`COMMIT`, `END`,
+    /// `PREPARE TRANSACTION`, `COMMIT PREPARED`), or may do so inside (`CALL`, `DO`).
+    #[must_use]
+    pub const fn commits(self) -> bool {
+        self.has(Self::COMMITS)
+    }
+
+    /// Some statement may drop a read-only guard for what follows the program: `RESET ALL`,
+    /// `DISCARD ALL`, the end of a transaction or savepoint, or anything that touches a read-only
+    /// setting.
+    #[must_use]
+    pub const fn breaks_guard(self) -> bool {
+        self.has(Self::BREAKS_GUARD)
+    }
+
+    /// Either of [`Shape::reset_then_more`] and [`Shape::end_then_more`].
+    #[must_use]
+    pub const fn guard_broken_inside(self) -> bool {
+        self.reset_then_more() || self.end_then_more()
+    }
+
+    /// A statement other than transaction control follows a `RESET ALL` or `DISCARD ALL`.
+    #[must_use]
+    pub const fn reset_then_more(self) -> bool {
+        self.has(Self::RESET_THEN_MORE)
+    }
+
+    /// A statement other than transaction control follows one that ends a transaction or savepoint.
+    #[must_use]
+    pub const fn end_then_more(self) -> bool {
+        self.has(Self::END_THEN_MORE)
+    }
+
+    /// Texts behind this program may be read by other lexing rules than texts before it.
+    ///
+    /// Such a change is undone when its transaction rolls back (and a `SET LOCAL` at any end), so
+    /// after a program with this bit the next transaction end counts as well. What a function
+    /// does inside isn't seen here: an unprovable program may change the rules, too.
+    #[must_use]
+    pub const fn changes_lexing(self) -> bool {
+        self.has(Self::CHANGES_LEXING)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shape")
+            .field("empty", &self.empty())
+            .field("single", &self.single())
+            .field("tx", &self.tx())
+            .field("commits", &self.commits())
+            .field("breaks_guard", &self.breaks_guard())
+            .field("reset_then_more", &self.reset_then_more())
+            .field("end_then_more", &self.end_then_more())
+            .field("changes_lexing", &self.changes_lexing())
+            .finish()
+    }
+}
+
+/// Names a program carries that the relay must look up. Rare.
+///
+/// Names are folded as the engine folds identifiers: unquoted ones to lower case, quoted ones as
+/// they stand, both cut to 63 bytes at a character's start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// SQL `PREPARE`: the name and the class of the statement behind it. A failing `PREPARE`
+    /// leaves an earlier statement of that name in place, so the stronger class counts until the
+    /// engine has answered.
+    pub prepares: Vec<(String, StatementClass)>,
+    /// Prepared statements that the program executes. Their class isn't in the program's own.
+    pub executes: Vec<String>,
+    /// Databases that a lifecycle statement names.
+    pub databases: Vec<String>,
+    /// A lifecycle statement reaches databases it doesn't name in a readable way, or a text that
+    /// couldn't be read speaks of some.
+    pub any_database: bool,
+}
+
+impl Detail {
+    fn is_empty(&self) -> bool {
+        self.prepares.is_empty()
+            && self.executes.is_empty()
+            && self.databases.is_empty()
+            && !self.any_database
+    }
+}
+
+/// What is known of one program. Cloning copies two words and at most one reference count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classified {
+    class: StatementClass,
+    shape: Shape,
+    detail: Option<Arc<Detail>>,
+}
+
+impl Classified {
+    /// A text that can't be read as the engine would read it, or not to its end.
+    pub(super) fn unreadable(any_database: bool) -> Self {
+        let detail = any_database.then(|| Arc::new(Detail { any_database, ..Detail::default() }));
+        Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
+    }
+
+    /// The strongest class among the statements.
+    #[must_use]
+    pub const fn class(&self) -> StatementClass {
+        self.class
+    }
+
+    /// The form of the program.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Names to look up, if there are any.
+    #[must_use]
+    pub fn detail(&self) -> Option<&Detail> {
+        self.detail.as_deref()
+    }
+}
+
+/// How a statement ends what a guard was set in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GuardBreak {
+    None,
+    /// Settings go back to their start values.
+    Reset,
+    /// A transaction or savepoint ends.
+    End,
+    /// The statement touches a read-only setting itself (its class is a writer's).
+    Setting,
+}
+
+/// What one statement is; programs are summed up from these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) class: StatementClass,
+    pub(super) tx: TxEffect,
+    pub(super) commits: bool,
+    pub(super) breaks: GuardBreak,
+    pub(super) lexing: bool,
+}
+
+impl Part {
+    /// A statement that has a class and no other effect.
+    pub(super) const fn of(class: StatementClass) -> Self {
+        Self { class, tx: TxEffect::None, commits: false, breaks: GuardBreak::None, lexing: false }
+    }
+}
+
+/// Adds up the statements of a program in their order.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    class: Option<StatementClass>,
+    statements: u32,
+    effect: Option<TxEffect>,
+    bits: u16,
+    reset_seen: bool,
+    end_seen: bool,
+    /// Filled by the classifier while it goes through the statements.
+    pub(super) detail: Detail,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, part: Part) {
+        self.class = Some(self.class.map_or(part.class, |so_far| so_far.strongest(part.class)));
+        self.statements = self.statements.saturating_add(1);
+        if part.tx != TxEffect::None {
+            self.effect = Some(part.tx);
+        }
+        if part.class != StatementClass::TransactionControl {
+            self.set(self.reset_seen, Shape::RESET_THEN_MORE);
+            self.set(self.end_seen, Shape::END_THEN_MORE);
+        }
+        self.set(part.commits, Shape::COMMITS);
+        self.set(part.lexing, Shape::CHANGES_LEXING);
+        self.set(part.breaks != GuardBreak::None, Shape::BREAKS_GUARD);
+        match part.breaks {
+            GuardBreak::Reset => self.reset_seen = true,
+            GuardBreak::End => self.end_seen = true,
+            GuardBreak::None | GuardBreak::Setting => {}
+        }
+    }
+
+    fn set(&mut self, on: bool, bit: u16) {
+        if on {
+            self.bits |= bit;
+        }
+    }
+
+    pub(super) fn finish(self) -> Classified {
+        let detail = (!self.detail.is_empty()).then(|| Arc::new(self.detail));
+        let Some(class) = self.class else {
+            let class = StatementClass::Session;
+            return Classified { class, shape: Shape::nothing(), detail };
+        };
+        let mut bits = self.bits;
+        let tx = match (self.effect, self.statements) {
+            (None, _) => TxEffect::None,
+            (Some(effect), 1) => effect,
+            (Some(_), _) => TxEffect::Mixed,
+        };
+        if self.statements == 1 {
+            bits |= Shape::SINGLE;
+        }
+        Classified { class, shape: Shape(bits | tx as u16), detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_writer_is_stronger_than_every_other_class() {
+        use StatementClass::*;
+        let order = [TransactionControl, Session, Read, Stream, Write, Ddl, Lifecycle, Unprovable];
+        for (at, &one) in order.iter().enumerate() {
+            for &other in &order[at..] {
+                assert_eq!(one.strongest(other), other);
+                assert_eq!(other.strongest(one), other);
+                assert!(!one.is_writer() || other.is_writer());
+            }
+        }
+    }
+
+    #[test]
+    fn the_effect_survives_its_bits() {
+        use TxEffect::*;
+        for tx in [None, Begin, Commit, Rollback, Savepoint, RollbackToOrRelease, Prepare, Mixed] {
+            assert_eq!(Shape(tx as u16 | Shape::SINGLE).tx(), tx);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What the engine says: passed on, swallowed, or put into the fence's own words.
+//!
+//! Purpose: W4, W9, W12, W15 and W22 of wire.md for the direction engine to client. Only messages
+//! that carry state are read: ReadyForQuery, ParameterStatus, CopyInResponse, ParseComplete and
+//! CloseComplete, and errors where one of them may be a stand-in's, the guard's or a forced
+//! rollback's. Rows pass by their headers. Pure; the relay does the I/O.
+
+use bytes::BytesMut;
+
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::gate::slot::Card;
+use crate::sql::Lexing;
+use crate::wire::pg::client::{GUARD_DENIAL, Rest};
+use crate::wire::pg::conversation::{Conversation, Forced};
+use crate::wire::pg::frame::{self, HEADER, Header};
+use crate::wire::pg::outgoing::Outgoing;
+use crate::wire::pg::owed::Whose;
+use crate::wire::pg::refusal::{CANCELLED_SQLSTATE, READ_ONLY_SQLSTATE, Severity, Status, field};
+
+enum Ruling {
+    Pass,
+    Drop,
+    More,
+}
+
+/// The engine broke the protocol. The message is for the log; the session ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the engine sent what can't be: {0}")]
+pub(crate) struct EngineFault(String);
+
+/// Sorts a chunk from the engine. Returns how many bytes were consumed; the rest is the beginning
+/// of a message that must be read whole.
+pub(crate) fn sort(
+    conversation: &mut Conversation,
+    rest: &mut Rest,
+    out: &mut Outgoing<'_>,
+    to_engine: &mut BytesMut,
+) -> Result<usize, EngineFault> {
+    let chunk = out.chunk();
+    let mut at = 0;
+    loop {
+        if rest.bytes > 0 {
+            let take = rest.bytes.min(chunk.len() - at);
+            if rest.pass {
+                out.continuation(at..at + take);
+            }
+            rest.bytes -= take;
+            at += take;
+            if rest.bytes > 0 {
+                return Ok(at);
+            }
+        }
+        let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(at);
+        };
+        let header = match frame::header(bytes) {
+            Ok(Some(header)) => header,
+            Ok(None) => return Ok(at),
+            Err(bad) => return Err(EngineFault(bad.to_string())),
+        };
+        let body = bytes.get(HEADER..).unwrap_or_default();
+        let body = body.get(..header.body.min(body.len())).unwrap_or_default();
+        let here = at..at + HEADER + body.len();
+        match rule(conversation, header, body, out, to_engine) {
+            Ruling::More => return Ok(at),
+            Ruling::Drop => rest.pass = false,
+            Ruling::Pass => {
+                rest.pass = true;
+                out.continuation(here);
+            }
+        }
+        rest.bytes = header.body - body.len();
+        at += HEADER + body.len();
+    }
+}
+
+fn rule(
+    conversation: &mut Conversation,
+    header: Header,
+    body: &[u8],
+    out: &mut Outgoing<'_>,
+    to_engine: &mut BytesMut,
+) -> Ruling {
+    let mine = conversation.owed.front().is_some_and(|entry| entry.whose != Whose::Client);
+    let usual = if mine { Ruling::Drop } else { Ruling::Pass };
+    let whole = body.len() == header.body;
+    let readable = header.body <= limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX;
+    match header.tag {
+        b'Z' if !whole => Ruling::More,
+        b'Z' => {
+            let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
+            if let Some(entry) = conversation.owed.answered() {
+                conversation.prepared.answered(entry.number);
+            }
+            if conversation.owed.is_empty() {
+                conversation.quiet(status, to_engine);
+            }
+            usual
+        }
+        b'E' => {
+            let ours = conversation.forced != Forced::No
+                || conversation
+                    .owed
+                    .front()
+                    .is_some_and(|entry| entry.guarded || entry.refused.is_some());
+            if readable && !whole {
+                return Ruling::More;
+            }
+            conversation.owed.errored();
+            error(conversation, body, mine, ours && whole, out)
+        }
+        b'S' if readable && !whole => Ruling::More,
+        b'S' => parameter(conversation, body, mine),
+        b'G' => {
+            conversation.owed.copy_in_began();
+            usual
+        }
+        b'1' | b'3' if !mine => {
+            conversation.prepared.completed();
+            usual
+        }
+        // A notification is never the answer to the proxy's own statement.
+        b'A' => Ruling::Pass,
+        _ => usual,
+    }
+}
+
+fn error(
+    conversation: &mut Conversation,
+    body: &[u8],
+    mine: bool,
+    ours: bool,
+    out: &mut Outgoing<'_>,
+) -> Ruling {
+    let severity = match field(body, b'V').or_else(|| field(body, b'S')) {
+        Some(b"FATAL" | b"PANIC") => Severity::Fatal,
+        Some(_) | None => Severity::Error,
+    };
+    conversation.fatal_seen |= severity == Severity::Fatal;
+    if mine && severity == Severity::Error {
+        let guard = conversation.owed.front().is_some_and(|entry| entry.whose == Whose::Guard);
+        conversation.guard_failed |= guard;
+        return Ruling::Drop;
+    }
+    if !ours {
+        return Ruling::Pass;
+    }
+    let sqlstate = field(body, b'C').unwrap_or_default();
+    let refused = conversation.owed.front_mut().and_then(|entry| entry.refused.take());
+    if let Some(refusal) = refused {
+        if conversation.stand_in.caused(body) {
+            out.inject(|buffer| conversation.tell(buffer, &refusal, Severity::Error));
+            return Ruling::Drop;
+        }
+        if let Some(entry) = conversation.owed.front_mut() {
+            entry.refused = Some(refusal);
+        }
+    }
+    let forced = match &mut conversation.forced {
+        Forced::Cancelling { told, .. } if sqlstate == CANCELLED_SQLSTATE.as_bytes() => {
+            *told = true;
+            true
+        }
+        Forced::No => false,
+        Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
+            severity == Severity::Fatal
+        }
+    };
+    let guarded = conversation.owed.front().is_some_and(|entry| entry.guarded);
+    let denial = if forced {
+        Denial::RolledBack
+    } else if guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes() {
+        GUARD_DENIAL
+    } else {
+        return Ruling::Pass;
+    };
+    let refusal = conversation.refusal(denial);
+    out.inject(|buffer| conversation.tell(buffer, &refusal, severity));
+    Ruling::Drop
+}
+
+/// ParameterStatus: lexing rules and the client's own read-only default are kept; what the guard
+/// itself changed isn't the client's to see.
+fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling {
+    let Some((name, rest)) = frame::text(body) else { return Ruling::Pass };
+    let Some((value, _)) = frame::text(rest) else { return Ruling::Pass };
+    match name {
+        b"default_transaction_read_only" => {
+            if mine {
+                return Ruling::Drop;
+            }
+            conversation.own_read_only = value == b"on";
+        }
+        b"application_name" => {
+            let slot = conversation.seat.slot();
+            let name = std::str::from_utf8(value).unwrap_or("?").to_owned();
+            slot.set_card(Card { application_name: name, ..(*slot.card()).clone() });
+        }
+        b"standard_conforming_strings" => {
+            conversation.lexing.standard_conforming_strings = value != b"off";
+        }
+        b"client_encoding" => {
+            let encoding = std::str::from_utf8(value).unwrap_or("");
+            conversation.lexing = Lexing {
+                encoding: Lexing::from_parameters("on", encoding).encoding,
+                ..conversation.lexing
+            };
+        }
+        _ => {}
+    }
+    Ruling::Pass
+}

@@ -1,0 +1,78 @@
+//! CancelRequests: to the right backend, and only while what they mean is still running.
+//!
+//! Purpose: W23; a late cancel that hits the session's next statement is dropped here (the window
+//! between the engine's answer and its arrival can't be closed by anybody, but is short). Keys are
+//! the engine's own, so a cancel needs no translation. Called by `session.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dashmap::DashMap;
+use subtle::ConstantTimeEq as _;
+
+use crate::wire::pg::endpoint::Endpoint;
+
+/// Where a session's cancels go.
+#[derive(Debug, Clone)]
+struct Target {
+    key: Arc<[u8]>,
+    endpoint: Arc<Endpoint>,
+    busy: Arc<AtomicBool>,
+}
+
+/// All sessions by their backend's process id. Engines may share a process id, keys don't.
+#[derive(Debug, Default)]
+pub struct Cancels {
+    sessions: DashMap<i32, Vec<Target>>,
+}
+
+/// A session's entry; it goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    cancels: Arc<Cancels>,
+    pid: i32,
+    key: Arc<[u8]>,
+}
+
+impl Cancels {
+    /// Enters a session.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        pid: i32,
+        key: &[u8],
+        endpoint: Arc<Endpoint>,
+        busy: Arc<AtomicBool>,
+    ) -> Registered {
+        let key: Arc<[u8]> = key.into();
+        let target = Target { key: Arc::clone(&key), endpoint, busy };
+        self.sessions.entry(pid).or_default().push(target);
+        Registered { cancels: Arc::clone(self), pid, key }
+    }
+
+    /// Forwards a cancel to the session it is for, if a statement of it is running. An unknown key
+    /// is dropped without a word, as PostgreSQL does.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not have delivered the request.
+    pub(crate) async fn forward(&self, pid: i32, key: &[u8]) {
+        let target = self.sessions.get(&pid).and_then(|targets| {
+            targets.iter().find(|target| bool::from(target.key.ct_eq(key))).cloned()
+        });
+        let Some(target) = target else { return };
+        if !target.busy.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = target.endpoint.cancel(pid, key).await {
+            tracing::warn!(%error, "a cancel request could not be delivered");
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(mut targets) = self.cancels.sessions.get_mut(&self.pid) {
+            targets.retain(|target| !Arc::ptr_eq(&target.key, &self.key));
+        }
+        self.cancels.sessions.remove_if(&self.pid, |_, targets| targets.is_empty());
+    }
+}

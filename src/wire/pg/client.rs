@@ -1,0 +1,486 @@
+//! What the client sends: each message forwarded, refused, kept waiting, or answered here.
+//!
+//! Purpose: W5, W6, W8, W9, W17, W22 and W23 of wire.md for the direction client to engine. A
+//! message the proxy has no reason to read passes by its header; a statement is classified and
+//! admitted before its first byte goes out. Pure: bytes in, bytes out; the relay does the I/O.
+//! It doesn't know how answers look (`answers.rs`).
+
+use std::ops::Range;
+
+use bytes::BytesMut;
+
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::gate::admission::{Refusal, Seat};
+use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
+use crate::wire::pg::conversation::{Conversation, Discard, Forced, Mode};
+use crate::wire::pg::frame::{self, HEADER, Header};
+use crate::wire::pg::outgoing::Outgoing;
+use crate::wire::pg::owed::Whose;
+use crate::wire::pg::prepared::{Known, Traits};
+use crate::wire::pg::refusal::{self, Severity, Status};
+
+/// Why sorting stopped before the end of the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The next message isn't complete.
+    More,
+    /// The next program must wait until nothing is owed.
+    Blocked,
+    /// The client broke the protocol: what it is told before the close.
+    Broken(String),
+}
+
+/// What is left of a message whose fate is decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) bytes: usize,
+    pub(crate) pass: bool,
+}
+
+/// What happens to one message.
+enum Ruling {
+    /// Forward it; it is a statement, under the lease.
+    Statement,
+    /// Forward it; it starts no work.
+    Continuation,
+    /// Leave it out.
+    Drop,
+    Stop(Stop),
+}
+
+/// What sorting needs from its surroundings.
+pub(crate) struct Desk<'a> {
+    pub(crate) classifier: &'a mut Classifier,
+    /// The process's monotonic clock, milliseconds.
+    pub(crate) now_ms: u64,
+}
+
+/// Sorts a chunk. Returns how many bytes were consumed, and why it stopped if not at the end.
+pub(crate) fn sort(
+    conversation: &mut Conversation,
+    rest: &mut Rest,
+    desk: &mut Desk<'_>,
+    out: &mut Outgoing<'_>,
+    to_client: &mut BytesMut,
+) -> (usize, Option<Stop>) {
+    let chunk = out.chunk();
+    let mut at = 0;
+    loop {
+        if rest.bytes > 0 {
+            let take = rest.bytes.min(chunk.len() - at);
+            if rest.pass {
+                out.continuation(at..at + take);
+            }
+            rest.bytes -= take;
+            at += take;
+            if rest.bytes > 0 {
+                return (at, None);
+            }
+        }
+        let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
+            return (at, None);
+        };
+        let header = match frame::header(bytes) {
+            Ok(Some(header)) => header,
+            Ok(None) => return (at, Some(Stop::More)),
+            Err(bad) => return (at, Some(Stop::Broken(format!("invalid message: {bad}")))),
+        };
+        let body = bytes.get(HEADER..).unwrap_or_default();
+        let body = body.get(..header.body.min(body.len())).unwrap_or_default();
+        let mut message = Message { header, body, conversation, desk, out, to_client };
+        let ruling = message.rule();
+        let here = at..at + HEADER + body.len();
+        if let Some(stop) = apply(ruling, here, conversation, out, rest) {
+            return (at, Some(stop));
+        }
+        rest.bytes = header.body - body.len();
+        at += HEADER + body.len();
+    }
+}
+
+fn apply(
+    ruling: Ruling,
+    here: Range<usize>,
+    conversation: &Conversation,
+    out: &mut Outgoing<'_>,
+    rest: &mut Rest,
+) -> Option<Stop> {
+    rest.pass = true;
+    match ruling {
+        Ruling::Statement => match &conversation.lease {
+            Some(lease) => out.statement(lease, here),
+            None => return Some(Stop::Broken("admitted without a lease (a bug)".to_owned())),
+        },
+        Ruling::Continuation => out.continuation(here),
+        Ruling::Drop => rest.pass = false,
+        Ruling::Stop(stop) => return Some(stop),
+    }
+    None
+}
+
+/// One message being ruled on.
+struct Message<'m, 'o, 'd> {
+    header: Header,
+    /// What is there of the body.
+    body: &'m [u8],
+    conversation: &'m mut Conversation,
+    desk: &'m mut Desk<'d>,
+    out: &'m mut Outgoing<'o>,
+    to_client: &'m mut BytesMut,
+}
+
+/// A statement's text as classified, with prepared names resolved.
+struct Judged {
+    class: StatementClass,
+    traits: Traits,
+    classified: Classified,
+}
+
+impl Message<'_, '_, '_> {
+    fn rule(&mut self) -> Ruling {
+        match self.header.tag {
+            b'S' => self.sync(),
+            b'X' => Ruling::Continuation,
+            b'd' | b'c' | b'f' => self.copy(),
+            b'H' => self.flush(),
+            b'Q' | b'F' | b'P' | b'B' | b'E' | b'D' | b'C' => {
+                if self.conversation.discard != Discard::Nothing {
+                    return Ruling::Drop;
+                }
+                if !self.is_readable() {
+                    return Ruling::Stop(Stop::More);
+                }
+                if self.conversation.must_wait() {
+                    return Ruling::Stop(Stop::Blocked);
+                }
+                match self.header.tag {
+                    b'Q' => self.query(),
+                    b'F' => self.function_call(),
+                    b'P' => self.parse(),
+                    b'B' => self.bind(),
+                    b'E' => self.execute(),
+                    _ => self.describe_or_close(),
+                }
+            }
+            tag => Ruling::Stop(Stop::Broken(format!("invalid frontend message type {tag}"))),
+        }
+    }
+
+    /// Whether as much of the body is there as the decision needs.
+    fn is_readable(&self) -> bool {
+        let wanted = match self.header.tag {
+            b'Q' | b'P' => self.header.body.min(limits::STATEMENT_INSPECT_BYTES_MAX),
+            b'F' => 0,
+            _ => self.header.body.min(limits::NAMES_INSPECT_BYTES_MAX),
+        };
+        self.body.len() >= wanted
+    }
+
+    fn is_whole(&self) -> bool {
+        self.body.len() == self.header.body
+    }
+
+    fn sync(&mut self) -> Ruling {
+        let conversation = &mut *self.conversation;
+        match conversation.discard {
+            Discard::Local(status) => {
+                conversation.discard = Discard::Nothing;
+                refusal::ready(self.to_client, status);
+                return Ruling::Drop;
+            }
+            Discard::ToSync => conversation.discard = Discard::Nothing,
+            Discard::Nothing => {}
+        }
+        if let (Forced::RolledBack { told }, false) =
+            (conversation.forced, conversation.owed.has_open_tail())
+        {
+            // A bare Sync is no program: the client goes on believing what it believes.
+            refusal::ready(self.to_client, if told { Status::Failed } else { Status::Open });
+            return Ruling::Drop;
+        }
+        if !conversation.owed.has_open_tail() && conversation.must_wait() {
+            return Ruling::Stop(Stop::Blocked);
+        }
+        conversation.owed.sync();
+        Ruling::Continuation
+    }
+
+    fn copy(&mut self) -> Ruling {
+        if self.conversation.discard != Discard::Nothing {
+            return Ruling::Drop;
+        }
+        if self.header.tag != b'd' {
+            self.conversation.owed.copy_end();
+        }
+        Ruling::Continuation
+    }
+
+    fn flush(&mut self) -> Ruling {
+        match self.conversation.discard {
+            Discard::Nothing => Ruling::Continuation,
+            Discard::Local(_) | Discard::ToSync => Ruling::Drop,
+        }
+    }
+
+    /// Classifies a text and resolves what SQL EXECUTE names.
+    fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
+        let conversation = &*self.conversation;
+        let lexing = conversation.lexing;
+        let classified = match (conversation.mode, whole) {
+            (_, false) => self.desk.classifier.classify_prefix(text, lexing),
+            (Mode::Sql, true) => self.desk.classifier.classify(text, lexing),
+            (Mode::LogicalReplication | Mode::PhysicalReplication, true) => {
+                self.desk.classifier.classify_replication(text, lexing)
+            }
+        };
+        let mut class = classified.class();
+        if let Some(detail) = classified.detail() {
+            for name in &detail.executes {
+                let executed = conversation.prepared.executed_by_sql(name);
+                class = StatementClass::strongest(class, executed);
+            }
+        }
+        if conversation.lexing_uncertain && !conversation.owed.is_empty() {
+            class = StatementClass::Unprovable;
+        }
+        Judged { class, traits: Traits::of(classified.shape()), classified }
+    }
+
+    fn query(&mut self) -> Ruling {
+        let whole = self.is_whole();
+        let body = self.body;
+        let text = if whole { body.strip_suffix(b"\0").unwrap_or(body) } else { body };
+        let judged = self.judge(text, whole);
+        if self.conversation.after_forced(judged.traits.tx, false, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        self.simple(judged.class, judged.traits, judged.classified.detail())
+    }
+
+    fn function_call(&mut self) -> Ruling {
+        if self.conversation.after_forced(TxEffect::None, false, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        self.simple(StatementClass::Write, Traits::plain(), None)
+    }
+
+    fn simple(&mut self, class: StatementClass, traits: Traits, detail: Option<&Detail>) -> Ruling {
+        let entered = self.enter(class, traits, detail);
+        match entered {
+            Ok(guarded) => {
+                let conversation = &mut *self.conversation;
+                let may_commit = writes(conversation);
+                let entry = conversation.owed.simple(Whose::Client);
+                entry.guarded |= guarded;
+                entry.may_commit |= may_commit;
+                note(conversation, traits, detail);
+                Ruling::Statement
+            }
+            Err(refusal) => {
+                self.conversation.refuse_simple(refusal, self.out, self.to_client);
+                Ruling::Drop
+            }
+        }
+    }
+
+    /// Admission at the session's own gate, and at those a lifecycle statement names (W7).
+    fn enter(
+        &mut self,
+        class: StatementClass,
+        traits: Traits,
+        detail: Option<&Detail>,
+    ) -> Result<bool, Box<Refusal>> {
+        if class == StatementClass::Lifecycle
+            && let Some(detail) = detail
+        {
+            self.enter_elsewhere(detail)?;
+        }
+        let entered = self.conversation.enter(class, traits, self.desk.now_ms, self.out);
+        if entered.is_err() && self.conversation.lease.is_none() {
+            for lease in self.conversation.elsewhere.drain(..) {
+                lease.unused();
+            }
+        }
+        entered
+    }
+
+    fn enter_elsewhere(&mut self, detail: &Detail) -> Result<(), Box<Refusal>> {
+        let conversation = &mut *self.conversation;
+        let own = conversation.seat.gate().namespace().clone();
+        for gate in conversation.gates.all() {
+            let there = gate.namespace();
+            let named =
+                detail.any_database || detail.databases.iter().any(|name| name == there.database());
+            if !named || there.engine() != own.engine() || *there == own {
+                continue;
+            }
+            let card = conversation.seat.slot().card();
+            let seat = Seat::take(gate, conversation.seat.slot().id(), (*card).clone());
+            seat.slot().set_engine_pid(conversation.seat.slot().engine_pid());
+            match seat.begin(StatementClass::Lifecycle, self.desk.now_ms) {
+                Ok((lease, _)) => conversation.elsewhere.push(lease),
+                Err(refusal) => {
+                    if conversation.lease.is_none() {
+                        for lease in conversation.elsewhere.drain(..) {
+                            lease.unused();
+                        }
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self) -> Ruling {
+        let body = self.body;
+        let Some((name, rest)) = frame::text(body) else {
+            return broken("Parse without a statement name");
+        };
+        let text = frame::text(rest).map(|(text, _)| text);
+        let judged = self.judge(text.unwrap_or(rest), text.is_some());
+        if self.conversation.after_forced(judged.traits.tx, true, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        // A named statement is judged when it is bound; preparing it runs nothing of it.
+        let (class, traits) = if name.is_empty() || judged.class == StatementClass::Lifecycle {
+            (judged.class, Traits { breaks_guard: false, ..judged.traits })
+        } else {
+            (StatementClass::Read, Traits::plain())
+        };
+        let number = match self.begin_extended(class, traits, judged.classified.detail()) {
+            Ok(number) => number,
+            Err(ruling) => return ruling,
+        };
+        let known = Known { class: judged.class, traits: judged.traits };
+        self.conversation.prepared.parsed(name, known, number);
+        note(self.conversation, judged.traits, judged.classified.detail());
+        Ruling::Statement
+    }
+
+    fn bind(&mut self) -> Ruling {
+        let body = self.body;
+        let names = frame::text(body).and_then(|(portal, rest)| {
+            let (statement, _) = frame::text(rest)?;
+            Some((portal, statement))
+        });
+        let Some((portal, statement)) = names else {
+            return broken("Bind without names, or with longer ones than this proxy takes");
+        };
+        let number = self.conversation.owed.next_number();
+        let unknown = Known { class: StatementClass::Unprovable, traits: Traits::unknown() };
+        let known = self.conversation.prepared.look(statement, number).unwrap_or(unknown);
+        if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        // Which databases a lifecycle statement named isn't kept: all of the engine are asked.
+        let everywhere = Detail { any_database: true, ..Detail::default() };
+        let detail = (known.class == StatementClass::Lifecycle).then_some(&everywhere);
+        match self.begin_extended(known.class, known.traits, detail) {
+            Ok(_) => {
+                self.conversation.prepared.bound(portal, known.class);
+                note(self.conversation, known.traits, None);
+                Ruling::Statement
+            }
+            Err(ruling) => ruling,
+        }
+    }
+
+    fn execute(&mut self) -> Ruling {
+        let Some((portal, _)) = frame::text(self.body) else {
+            return broken("Execute without a portal name");
+        };
+        // The Bind was admitted and its lease covers the Execute; with a gate closed the portal
+        // is judged once more, for transactions whose further writes are refused (W14).
+        let closed = !self.conversation.seat.gate().word().all_open();
+        let class =
+            if closed { self.conversation.prepared.portal(portal) } else { StatementClass::Read };
+        if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        match self.begin_extended(class, Traits::plain(), None) {
+            Ok(_) => Ruling::Statement,
+            Err(ruling) => ruling,
+        }
+    }
+
+    fn describe_or_close(&mut self) -> Ruling {
+        let name = match self.body.split_first() {
+            Some((kind, rest)) => frame::text(rest).map(|(name, _)| (*kind, name)),
+            None => None,
+        };
+        let Some((kind, name)) = name else {
+            return broken("Describe or Close without a name");
+        };
+        if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
+            return Ruling::Drop;
+        }
+        let class = StatementClass::TransactionControl;
+        match self.begin_extended(class, Traits::plain(), None) {
+            Ok(number) => {
+                if self.header.tag == b'C' {
+                    let statement = (kind == b'S').then_some(name);
+                    self.conversation.prepared.closing(statement, number);
+                }
+                Ruling::Statement
+            }
+            Err(ruling) => ruling,
+        }
+    }
+
+    /// Admits a message of a pipeline; answers the pipeline's number.
+    fn begin_extended(
+        &mut self,
+        class: StatementClass,
+        traits: Traits,
+        detail: Option<&Detail>,
+    ) -> Result<u64, Ruling> {
+        match self.enter(class, traits, detail) {
+            Ok(guarded) => {
+                let conversation = &mut *self.conversation;
+                let may_commit = writes(conversation);
+                let entry = conversation.owed.extended();
+                entry.guarded |= guarded;
+                entry.may_commit |= may_commit;
+                Ok(entry.number)
+            }
+            Err(refusal) => {
+                self.conversation.refuse_extended(refusal, self.out, self.to_client);
+                Err(Ruling::Drop)
+            }
+        }
+    }
+}
+
+fn broken(what: &str) -> Ruling {
+    Ruling::Stop(Stop::Broken(format!("invalid message: {what}")))
+}
+
+fn writes(conversation: &Conversation) -> bool {
+    conversation.lease.as_ref().is_some_and(|lease| lease.stamp().writer)
+}
+
+/// Notes what a forwarded program changes in the session.
+fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>) {
+    conversation.lexing_uncertain |= traits.changes_lexing;
+    if let Some(detail) = detail {
+        for (name, class) in &detail.prepares {
+            conversation.prepared.prepared_by_sql(name, *class);
+        }
+    }
+}
+
+/// What a client is told that broke the protocol.
+pub(crate) fn protocol_error(to_client: &mut BytesMut, what: &str) {
+    refusal::plain_error(
+        to_client,
+        Severity::Fatal,
+        "08P01",
+        what,
+        "The connection is closed; this is a fault of the client or of something in between.",
+    );
+}
+
+/// The denial for what a guarded engine refused by itself (W15).
+pub(crate) const GUARD_DENIAL: Denial = Denial::WriteFenced;

@@ -1,0 +1,434 @@
+//! Where one PostgreSQL session stands: leases, what is owed, the guard, a forced rollback.
+//!
+//! Purpose: the pure state behind the relay. `client.rs` sorts what the client sends, `answers.rs`
+//! what the engine says; both change it only through what is here, and neither does I/O. Rules W3,
+//! W4, W8, W9, W12, W13, W17 of wire.md; invariants 1 and 7. The relay (`relay.rs`) moves bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::BytesMut;
+
+use crate::base::ids::Generation;
+use crate::fence::code::Denial;
+use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::lease::Lease;
+use crate::gate::registry::Gates;
+use crate::sql::Lexing;
+use crate::sql::{StatementClass, TxEffect};
+use crate::wire::pg::outgoing::Outgoing;
+use crate::wire::pg::owed::{Owed, Whose};
+use crate::wire::pg::prepared::{Prepared, Traits};
+use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
+use crate::wire::shared::denials::{Denials, Surface};
+
+use crate::base::limits;
+
+/// What kind of connection the client asked for (startup parameter `replication`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// An ordinary session.
+    Sql,
+    /// A walsender that also runs SQL.
+    LogicalReplication,
+    /// A walsender that refuses SQL: no guard can be set there.
+    PhysicalReplication,
+}
+
+/// What is thrown away of a refused pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discard {
+    /// Nothing.
+    Nothing,
+    /// Everything up to Sync, which the proxy answers itself with this status.
+    Local(Status),
+    /// Everything up to Sync, which the engine answers: it has the stand-in.
+    ToSync,
+}
+
+/// A rollback by force (wire.md W12, W13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forced {
+    /// None.
+    No,
+    /// A cancel is on its way for the running statement.
+    Cancelling {
+        /// The cancel has been delivered, or given up.
+        delivered: bool,
+        /// The client has been told, in place of the cancelled statement's error.
+        told: bool,
+    },
+    /// The injected ROLLBACK is on its way.
+    RollingBack {
+        /// How often it was sent.
+        tries: u32,
+        /// The client has been told.
+        told: bool,
+    },
+    /// The engine has rolled back; the client is told at its next program.
+    RolledBack {
+        /// It was told before, and believes to be in a failed transaction.
+        told: bool,
+    },
+}
+
+/// What the relay must do after an order or an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing but moving bytes.
+    None,
+    /// Send a CancelRequest for this session's backend.
+    Cancel,
+}
+
+/// The session's state.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) lease: Option<Lease>,
+    pub(crate) owed: Owed,
+    pub(crate) prepared: Prepared,
+    pub(crate) status: Status,
+    pub(crate) mode: Mode,
+    pub(crate) discard: Discard,
+    pub(crate) forced: Forced,
+    pub(crate) stand_in: StandIn,
+    pub(crate) denials: Arc<Denials>,
+    /// The session's lexing rules, as the engine reported them.
+    pub(crate) lexing: Lexing,
+    /// A program that may change them is on its way.
+    pub(crate) lexing_uncertain: bool,
+    /// The client's own `default_transaction_read_only`.
+    pub(crate) own_read_only: bool,
+    /// The guard has set it on this session, and must undo that once writes are open.
+    pub(crate) guard_on: bool,
+    /// In this pipeline a guarded statement may have switched the guard off.
+    pub(crate) guard_dropped: bool,
+    /// The guard's own statement failed: the session can't go on.
+    pub(crate) guard_failed: bool,
+    /// The engine has said a FATAL error: what was running is known not to have been committed.
+    pub(crate) fatal_seen: bool,
+    /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
+    pub(crate) elsewhere: Vec<Lease>,
+    pub(crate) gates: Arc<Gates>,
+    /// Whether a statement is running, for cancel requests.
+    pub(crate) busy: Arc<AtomicBool>,
+}
+
+impl Conversation {
+    /// A session right after the engine's first ReadyForQuery.
+    pub(crate) fn new(
+        seat: Arc<Seat>,
+        gates: Arc<Gates>,
+        mode: Mode,
+        denials: Arc<Denials>,
+    ) -> Self {
+        Self {
+            seat,
+            lease: None,
+            owed: Owed::default(),
+            prepared: Prepared::default(),
+            status: Status::Idle,
+            mode,
+            discard: Discard::Nothing,
+            forced: Forced::No,
+            stand_in: StandIn::fresh(),
+            denials,
+            lexing: Lexing::from_parameters("on", "UTF8"),
+            lexing_uncertain: false,
+            own_read_only: false,
+            guard_on: false,
+            guard_dropped: false,
+            guard_failed: false,
+            fatal_seen: false,
+            elsewhere: Vec::new(),
+            gates,
+            busy: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Whether a program that would begin now must wait until nothing is owed: with the gate
+    /// closed, a guard to undo, a forced rollback or new lexing rules, the session's true state
+    /// must be known first. With the gate open pipelines flow.
+    pub(crate) fn must_wait(&self) -> bool {
+        if self.owed.is_empty() || self.owed.has_open_tail() {
+            return matches!(self.forced, Forced::Cancelling { .. } | Forced::RollingBack { .. })
+                && !self.owed.has_open_tail();
+        }
+        let word = self.seat.gate().word();
+        !word.all_open()
+            || self.lease.as_ref().is_some_and(|l| l.stamp().generation != word.generation())
+            || self.guard_on
+            || self.lexing_uncertain
+            || self.forced != Forced::No
+            || self.owed.len() >= limits::OWED_MAX
+    }
+
+    /// Asks admission for a message of class `class`, and arms or disarms the guard in front of
+    /// it if it begins a program.
+    ///
+    /// # Errors
+    /// The refusal; nothing was forwarded and no lease was taken.
+    pub(crate) fn enter(
+        &mut self,
+        class: StatementClass,
+        traits: Traits,
+        now_ms: u64,
+        out: &mut Outgoing<'_>,
+    ) -> Result<bool, Box<Refusal>> {
+        let begins = !self.owed.has_open_tail();
+        let fresh = self.lease.is_none();
+        let guard = match &mut self.lease {
+            Some(lease) => self.seat.extend(lease, class)?,
+            None => {
+                let (lease, guard) = self.seat.begin(class, now_ms)?;
+                self.lease = Some(lease);
+                guard
+            }
+        };
+        if begins {
+            self.guard_dropped = false;
+        }
+        if guard == Guard::On && self.escapes_guard(class, traits) {
+            if fresh {
+                // Nothing was forwarded under it.
+                if let Some(lease) = self.lease.take() {
+                    lease.unused();
+                }
+            }
+            return Err(Box::new(self.refusal(Denial::Unprovable)));
+        }
+        if guard == Guard::On && traits.breaks_guard {
+            self.guard_dropped = true;
+        }
+        if begins {
+            self.arm(guard, out);
+        }
+        self.busy.store(true, Ordering::Release);
+        Ok(guard == Guard::On)
+    }
+
+    /// Whether a guarded statement could run after another one switched the guard off.
+    fn escapes_guard(&self, class: StatementClass, traits: Traits) -> bool {
+        let behind = self.guard_dropped && class != StatementClass::TransactionControl;
+        let inside =
+            traits.reset_then_more || (traits.end_then_more && self.status != Status::Idle);
+        behind || inside
+    }
+
+    /// Injects the guard's statement, or its undoing, in front of a program (wire.md W17).
+    fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) {
+        if self.mode == Mode::PhysicalReplication || !self.owed.is_empty() {
+            return;
+        }
+        let statement = match (guard, self.status) {
+            (Guard::On, Status::Idle) => {
+                self.guard_on = true;
+                "SET default_transaction_read_only = on"
+            }
+            (Guard::On, Status::Open) => "SET TRANSACTION READ ONLY",
+            (Guard::Off, Status::Idle) if self.guard_on => {
+                self.guard_on = false;
+                if self.own_read_only {
+                    "SET default_transaction_read_only = on"
+                } else {
+                    "SET default_transaction_read_only = off"
+                }
+            }
+            (Guard::On | Guard::Off, Status::Idle | Status::Open | Status::Failed) => return,
+        };
+        self.owed.simple(Whose::Guard);
+        out.inject(|buffer| refusal::query(buffer, statement));
+    }
+
+    /// A refusal of the proxy's own making, with what the gate publishes now.
+    pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
+        let gate = self.seat.gate();
+        Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
+    }
+
+    /// Appends a typed error for the client, and counts it.
+    pub(crate) fn tell(&self, to_client: &mut BytesMut, refusal: &Refusal, severity: Severity) {
+        let surface = match self.mode {
+            Mode::Sql => Surface::Pg,
+            Mode::LogicalReplication | Mode::PhysicalReplication => Surface::Replication,
+        };
+        self.denials.count(refusal.denial, surface);
+        let sqlstate = self.denials.sqlstate(refusal.denial);
+        refusal::typed_error(to_client, severity, refusal, sqlstate);
+    }
+
+    /// Refuses a simple query or function call (W8, W9). The message itself is dropped.
+    pub(crate) fn refuse_simple(
+        &mut self,
+        refusal: Box<Refusal>,
+        out: &mut Outgoing<'_>,
+        to_client: &mut BytesMut,
+    ) {
+        if self.owed.is_empty() && self.status == Status::Idle {
+            self.tell(to_client, &refusal, Severity::Error);
+            refusal::ready(to_client, Status::Idle);
+            return;
+        }
+        let denial = refusal.denial;
+        self.owed.simple(Whose::Client).refused = Some(refusal);
+        out.inject(|buffer| self.stand_in.as_query(buffer, denial));
+    }
+
+    /// Refuses a message of a pipeline, and with it the rest up to Sync (W8, W9).
+    pub(crate) fn refuse_extended(
+        &mut self,
+        refusal: Box<Refusal>,
+        out: &mut Outgoing<'_>,
+        to_client: &mut BytesMut,
+    ) {
+        if self.owed.is_empty() && self.status == Status::Idle {
+            self.tell(to_client, &refusal, Severity::Error);
+            self.discard = Discard::Local(Status::Idle);
+            return;
+        }
+        let denial = refusal.denial;
+        self.owed.extended().refused = Some(refusal);
+        self.discard = Discard::ToSync;
+        out.inject(|buffer| self.stand_in.as_parse(buffer, denial));
+    }
+
+    /// The first program after a forced rollback (W12). Returns whether the message is dealt with;
+    /// if not, it goes the usual way.
+    pub(crate) fn after_forced(
+        &mut self,
+        effect: TxEffect,
+        extended: bool,
+        out: &mut Outgoing<'_>,
+        to_client: &mut BytesMut,
+    ) -> bool {
+        let Forced::RolledBack { .. } = self.forced else { return false };
+        self.forced = Forced::No;
+        let refusal = Box::new(self.refusal(Denial::RolledBack));
+        match effect {
+            TxEffect::Commit | TxEffect::Prepare => {
+                // What it would commit is gone, and so is the transaction: an error, then idle.
+                self.tell(to_client, &refusal, Severity::Error);
+                if extended {
+                    self.discard = Discard::Local(Status::Idle);
+                } else {
+                    refusal::ready(to_client, Status::Idle);
+                }
+                true
+            }
+            TxEffect::Rollback => {
+                // The engine is given a transaction to roll back: the answer is its own.
+                self.own_query("BEGIN", out);
+                false
+            }
+            TxEffect::None
+            | TxEffect::Begin
+            | TxEffect::Savepoint
+            | TxEffect::RollbackToOrRelease
+            | TxEffect::Mixed => {
+                // The client believes to be in a transaction: from here it is in a failed one, the
+                // engine's own, so that nothing of what follows runs outside of one.
+                self.own_query("BEGIN", out);
+                self.status = Status::Open;
+                if extended {
+                    self.refuse_extended(refusal, out, to_client);
+                } else {
+                    self.refuse_simple(refusal, out, to_client);
+                }
+                true
+            }
+        }
+    }
+
+    fn own_query(&mut self, sql: &str, out: &mut Outgoing<'_>) {
+        self.owed.simple(Whose::Own);
+        out.inject(|buffer| refusal::query(buffer, sql));
+    }
+
+    /// Whether the session holds a writer's lease of a generation before `before`.
+    pub(crate) fn holds_writer_before(&self, before: Generation) -> bool {
+        let stamp = self.lease.as_ref().map(Lease::stamp);
+        stamp.is_some_and(|stamp| stamp.writer && stamp.generation < before)
+    }
+
+    /// The order to roll back what was admitted before `before`. `midway` says that a message is
+    /// only partly forwarded.
+    pub(crate) fn order_roll_back(
+        &mut self,
+        before: Generation,
+        midway: bool,
+        to_engine: &mut BytesMut,
+    ) -> Action {
+        if !self.holds_writer_before(before) || self.forced != Forced::No {
+            return Action::None;
+        }
+        if self.owed.is_empty() && !midway {
+            self.roll_back(0, false, to_engine);
+            return Action::None;
+        }
+        self.forced = Forced::Cancelling { delivered: false, told: false };
+        Action::Cancel
+    }
+
+    /// The cancel was delivered, or could not be.
+    pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
+        if let Forced::Cancelling { told, .. } = self.forced {
+            self.forced = Forced::Cancelling { delivered: true, told };
+            if self.owed.is_empty() {
+                self.forced_goes_on(to_engine);
+            }
+        }
+    }
+
+    fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
+        self.forced = Forced::RollingBack { tries: tries + 1, told };
+        self.owed.simple(Whose::Own);
+        refusal::query(to_engine, "ROLLBACK");
+    }
+
+    /// Takes a forced rollback one step on, once nothing is owed.
+    fn forced_goes_on(&mut self, to_engine: &mut BytesMut) {
+        match (self.forced, self.status) {
+            (Forced::Cancelling { delivered: true, .. }, Status::Idle) => self.forced = Forced::No,
+            (Forced::Cancelling { delivered: true, told }, Status::Open | Status::Failed) => {
+                self.roll_back(0, told, to_engine);
+            }
+            (Forced::RollingBack { told, .. }, Status::Idle) => {
+                self.forced = Forced::RolledBack { told };
+            }
+            (Forced::RollingBack { tries, told }, Status::Open | Status::Failed)
+                if tries < limits::FORCED_ROLLBACK_TRIES_MAX =>
+            {
+                self.roll_back(tries, told, to_engine);
+            }
+            // Not delivered yet, given up (the control side terminates the backend), or nothing.
+            (
+                Forced::Cancelling { .. }
+                | Forced::RollingBack { .. }
+                | Forced::RolledBack { .. }
+                | Forced::No,
+                Status::Idle | Status::Open | Status::Failed,
+            ) => {}
+        }
+    }
+
+    /// A ReadyForQuery came for the last thing forwarded: status is the truth, and with `I` the
+    /// lease is released by answer (wire.md W4).
+    pub(crate) fn quiet(&mut self, status: Status, to_engine: &mut BytesMut) {
+        self.status = status;
+        self.lexing_uncertain = false;
+        self.busy.store(false, Ordering::Release);
+        if status == Status::Idle {
+            self.prepared.transaction_ended();
+            if let Some(lease) = self.lease.take() {
+                lease.answered();
+            }
+            for lease in self.elsewhere.drain(..) {
+                lease.answered();
+            }
+        }
+        if self.forced != Forced::No {
+            self.forced_goes_on(to_engine);
+        }
+    }
+}

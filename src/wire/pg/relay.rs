@@ -1,0 +1,453 @@
+//! Moving bytes: one task for both directions of a session.
+//!
+//! Purpose: W22. One loop awaits readiness of both sockets, reads once into the thread's buffer,
+//! has `client.rs` or `answers.rs` sort the bytes, and writes once. What can't be written stays
+//! pending, and its source isn't read until it is gone: backpressure, not buffering. A session
+//! without bytes in flight owns no buffer.
+//!
+//! When the client goes away the engine's socket is only shut down for writing and read to its
+//! end, so that what was running is seen to its end (proof.md 2). When the engine goes away with
+//! something owed, the lease is dropped without an outcome: invariant 7.
+//!
+//! Called by `session.rs`. It decides nothing about statements.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::gate::slot::Order;
+use crate::telemetry::worker::WorkerCounters;
+use crate::tls::Stream;
+use crate::wire::pg::answers;
+use crate::wire::pg::client::{self, Desk, Rest, Stop};
+use crate::wire::pg::conversation::{Action, Conversation, Forced};
+use crate::wire::pg::outgoing::Outgoing;
+use crate::wire::pg::refusal::{self, Severity, Status};
+use crate::wire::shared::desk::{self, WorkerDesk};
+
+/// The Terminate message.
+const TERMINATE: &[u8] = b"X\0\0\0\x04";
+
+/// One peer: its socket, what it still has to be sent, what of it isn't sorted yet.
+struct Peer {
+    stream: Stream,
+    /// To be written to it.
+    pending: BytesMut,
+    /// Read from it and not sorted.
+    held: BytesMut,
+    rest: Rest,
+    /// It can still send.
+    reads: bool,
+    /// It can still be written to.
+    writes: bool,
+    unflushed: bool,
+}
+
+impl Peer {
+    fn new(stream: Stream, held: BytesMut) -> Self {
+        Self {
+            stream,
+            pending: BytesMut::new(),
+            held,
+            rest: Rest::default(),
+            reads: true,
+            writes: true,
+            unflushed: false,
+        }
+    }
+
+    /// Writes what is pending. Ready when nothing is.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.pending.is_empty() {
+            if !self.writes {
+                self.pending = BytesMut::new();
+                break;
+            }
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.pending)) {
+                Ok(written) if written > 0 => {
+                    self.pending.advance(written);
+                    self.unflushed = self.stream.is_tls();
+                }
+                Ok(_) | Err(_) => self.writes = false,
+            }
+        }
+        if self.pending.capacity() > 0 {
+            self.pending = BytesMut::new();
+        }
+        if self.unflushed {
+            if ready!(Pin::new(&mut self.stream).poll_flush(cx)).is_err() {
+                self.writes = false;
+            }
+            self.unflushed = false;
+        }
+        Poll::Ready(())
+    }
+
+    /// Writes bytes straight from the chunk; what doesn't go out becomes pending.
+    fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) {
+        if bytes.is_empty() || !self.writes {
+            return;
+        }
+        let mut written = 0;
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_write(cx, bytes) {
+            match result {
+                Ok(count) if count > 0 => {
+                    written = count;
+                    self.unflushed = self.stream.is_tls();
+                }
+                Ok(_) | Err(_) => self.writes = false,
+            }
+        }
+        if self.writes {
+            self.pending.extend_from_slice(bytes.get(written..).unwrap_or_default());
+        }
+    }
+}
+
+/// Why a relay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both sides are done.
+    Done,
+    /// The proxy ended it.
+    Ended,
+    /// A protocol fault of the engine, or the guard failed.
+    Fault,
+}
+
+/// One session's relay.
+pub(crate) struct Relay {
+    client: Peer,
+    engine: Peer,
+    conversation: Conversation,
+    counters: Arc<WorkerCounters>,
+    blocked: bool,
+    finishing: bool,
+    impatient: bool,
+    broken: Option<String>,
+    shut: bool,
+    end: Option<End>,
+    cancel: Option<oneshot::Receiver<()>>,
+    canceller: Box<dyn Fn() -> oneshot::Receiver<()> + Send>,
+}
+
+impl Relay {
+    /// A relay between two authenticated peers; `from_engine` and `from_client` are bytes read
+    /// behind the authentication. `canceller` sends a CancelRequest for this session's backend.
+    pub(crate) fn new(
+        client: (Stream, BytesMut),
+        engine: (Stream, BytesMut),
+        conversation: Conversation,
+        counters: Arc<WorkerCounters>,
+        canceller: Box<dyn Fn() -> oneshot::Receiver<()> + Send>,
+    ) -> Self {
+        Self {
+            client: Peer::new(client.0, client.1),
+            engine: Peer::new(engine.0, engine.1),
+            conversation,
+            counters,
+            blocked: false,
+            finishing: false,
+            impatient: false,
+            broken: None,
+            shut: false,
+            end: None,
+            cancel: None,
+            canceller,
+        }
+    }
+
+    /// Relays until both sides are done.
+    ///
+    /// # Cancel safety
+    /// Not to be cancelled except to abandon the session: a lease that is held then counts as
+    /// abandoned.
+    pub(crate) async fn run(mut self) -> End {
+        let slot = Arc::clone(self.conversation.seat.slot());
+        loop {
+            let mut ordered = pin!(slot.ordered.notified());
+            let end = poll_fn(|cx| {
+                if ordered.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                match desk::lend(|desk| self.poll_step(cx, desk)) {
+                    Some(poll) => poll.map(Some),
+                    None => Poll::Ready(Some(End::Fault)),
+                }
+            })
+            .await;
+            match end {
+                Some(end) => return end,
+                None => self.obey(),
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        let (order, before) = self.conversation.seat.slot().take_orders();
+        if order.has(Order::ROLL_BACK) {
+            let midway = self.client.rest.bytes > 0;
+            let action =
+                self.conversation.order_roll_back(before, midway, &mut self.engine.pending);
+            if action == Action::Cancel && self.cancel.is_none() {
+                self.cancel = Some((self.canceller)());
+            }
+        }
+        self.finishing |= order.has(Order::FINISH);
+        let older = self.conversation.holds_writer_before(before);
+        let give_up = order.has(Order::GIVE_UP) && older;
+        if give_up || order.has(Order::END) {
+            self.end_now(give_up);
+        }
+    }
+
+    /// The end without waiting for a client that may have stopped reading. A lease that is held
+    /// counts as abandoned until the engine shows the backend gone.
+    fn end_now(&mut self, by_force: bool) {
+        if !by_force && self.conversation.forced == Forced::No {
+            self.stop_serving();
+        } else {
+            let refusal = self.conversation.refusal(Denial::RolledBack);
+            self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            self.end = Some(End::Ended);
+        }
+        self.impatient = true;
+    }
+
+    /// 57P01 for the client, and the end.
+    fn stop_serving(&mut self) {
+        refusal::plain_error(
+            &mut self.client.pending,
+            Severity::Fatal,
+            "57P01",
+            "terminating connection: the proxy is stopping",
+            "Reconnect.",
+        );
+        self.end = Some(End::Ended);
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
+        loop {
+            let mut progress = false;
+            if self.poll_cancel(cx) {
+                progress = true;
+            }
+            let to_client_clear = self.client.poll_flush(cx).is_ready();
+            let to_engine_clear = self.engine.poll_flush(cx).is_ready();
+            if let Some(end) = self.end
+                && (to_client_clear || self.impatient)
+            {
+                // Best effort: a TLS client is told of the close where that needs no waiting.
+                let _unheard = Pin::new(&mut self.client.stream).poll_shutdown(cx);
+                return Poll::Ready(end);
+            }
+            if self.end.is_none() {
+                if to_client_clear && self.engine.reads {
+                    progress |= self.read_engine(cx, desk);
+                }
+                if self.blocked && !self.conversation.must_wait() {
+                    self.blocked = false;
+                    self.sort_client(cx, desk, 0);
+                    progress = true;
+                }
+                if to_engine_clear && self.may_read_client() {
+                    progress |= self.read_client(cx, desk);
+                }
+                self.after_step();
+            }
+            if self.end.is_some() || !self.engine.pending.is_empty() && to_engine_clear {
+                progress = true;
+            }
+            if !self.client.reads && to_engine_clear && !self.shut {
+                match Pin::new(&mut self.engine.stream).poll_shutdown(cx) {
+                    Poll::Ready(_) => self.shut = true,
+                    Poll::Pending => {}
+                }
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_cancel(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(cancel) = &mut self.cancel else { return false };
+        if Pin::new(cancel).poll(cx).is_pending() {
+            return false;
+        }
+        self.cancel = None;
+        self.conversation.cancel_delivered(&mut self.engine.pending);
+        true
+    }
+
+    /// The client is read while nothing waits to be written: its bytes on the way to the engine,
+    /// or the proxy's own answers on the way back.
+    fn may_read_client(&self) -> bool {
+        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+    }
+
+    fn after_step(&mut self) {
+        if self.conversation.guard_failed {
+            tracing::error!(
+                session = %self.conversation.seat.slot().id(),
+                "the engine refused the read-only guard; the session is ended"
+            );
+            self.end = Some(End::Fault);
+        }
+        if self.finishing
+            && self.conversation.owed.is_empty()
+            && self.conversation.status == Status::Idle
+            && self.client.rest.bytes == 0
+        {
+            self.engine.pending.extend_from_slice(TERMINATE);
+            self.stop_serving();
+        }
+        if !self.client.writes && self.client.reads {
+            // Nobody reads the answers any more: see what is running to its end.
+            self.client.reads = false;
+        }
+        if !self.engine.reads && self.end.is_none() {
+            self.end = Some(End::Done);
+        }
+    }
+
+    fn read_engine(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
+        let count = match poll_read(&mut self.engine.stream, cx, &mut desk.scratch) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_) | Err(_)) => {
+                self.engine.reads = false;
+                self.engine_gone();
+                return true;
+            }
+        };
+        let fresh = desk.scratch.get(..count).unwrap_or_default();
+        let held = std::mem::take(&mut self.engine.held);
+        if held.is_empty() {
+            self.sort_engine(cx, fresh);
+        } else {
+            let mut all = held;
+            all.extend_from_slice(fresh);
+            self.sort_engine(cx, &all);
+        }
+        true
+    }
+
+    fn sort_engine(&mut self, cx: &mut Context<'_>, chunk: &[u8]) {
+        let mut out = Outgoing::new(chunk, &mut self.client.pending);
+        let sorted = answers::sort(
+            &mut self.conversation,
+            &mut self.engine.rest,
+            &mut out,
+            &mut self.engine.pending,
+        );
+        let direct = out.finish();
+        let bytes = chunk.get(direct).unwrap_or_default();
+        self.client.write(cx, bytes);
+        self.counters.relayed_to_client(chunk.len() as u64);
+        match sorted {
+            Ok(consumed) => {
+                self.engine.held = BytesMut::from(chunk.get(consumed..).unwrap_or_default());
+            }
+            Err(fault) => {
+                tracing::error!(%fault, "session ended");
+                self.end = Some(End::Fault);
+            }
+        }
+    }
+
+    /// The engine's end of file, or its connection broke. Where something that may have committed
+    /// was running, the client is told that nobody knows (08007); else it sees the close.
+    fn engine_gone(&mut self) {
+        if let Some(what) = self.broken.take() {
+            client::protocol_error(&mut self.client.pending, &what);
+            return;
+        }
+        let unknown = self.conversation.owed.iter().any(|entry| entry.may_commit);
+        if unknown && !self.conversation.fatal_seen && self.client.writes {
+            refusal::plain_error(
+                &mut self.client.pending,
+                Severity::Fatal,
+                "08007",
+                "the connection to the engine was lost while a statement was running: it is not \
+                 known whether it was committed",
+                "Look whether the change is there before repeating it.",
+            );
+        }
+    }
+
+    fn read_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
+        let count = match poll_read(&mut self.client.stream, cx, &mut desk.scratch) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_) | Err(_)) => {
+                self.client.reads = false;
+                self.client.held = BytesMut::new();
+                return true;
+            }
+        };
+        self.counters.relayed_to_engine(count as u64);
+        self.sort_client(cx, desk, count);
+        true
+    }
+
+    /// Sorts what is held and `count` fresh bytes of the desk's buffer.
+    fn sort_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk, count: usize) {
+        let now_ms = desk.now_ms();
+        let WorkerDesk { scratch, classifier, .. } = desk;
+        let fresh = scratch.get(..count).unwrap_or_default();
+        let mut tools = Desk { classifier, now_ms };
+        let held = std::mem::take(&mut self.client.held);
+        if held.is_empty() {
+            self.sort_client_chunk(cx, &mut tools, fresh);
+        } else {
+            let mut all = held;
+            all.extend_from_slice(fresh);
+            self.sort_client_chunk(cx, &mut tools, &all);
+        }
+    }
+
+    fn sort_client_chunk(&mut self, cx: &mut Context<'_>, desk: &mut Desk<'_>, chunk: &[u8]) {
+        let mut out = Outgoing::new(chunk, &mut self.engine.pending);
+        let (consumed, stop) = client::sort(
+            &mut self.conversation,
+            &mut self.client.rest,
+            desk,
+            &mut out,
+            &mut self.client.pending,
+        );
+        let direct = out.finish();
+        let bytes = chunk.get(direct).unwrap_or_default();
+        self.engine.write(cx, bytes);
+        match stop {
+            None => return,
+            Some(Stop::More) => {}
+            Some(Stop::Blocked) => self.blocked = true,
+            Some(Stop::Broken(what)) => {
+                // Told once the engine has answered what came before.
+                self.broken = Some(what);
+                self.client.reads = false;
+                return;
+            }
+        }
+        self.client.held = BytesMut::from(chunk.get(consumed..).unwrap_or_default());
+    }
+}
+
+fn poll_read(
+    stream: &mut Stream,
+    cx: &mut Context<'_>,
+    scratch: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(scratch);
+    ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
+}

@@ -1,0 +1,295 @@
+//! One PostgreSQL client connection from its first byte to its end.
+//!
+//! Purpose: puts the parts in order: first packets, route, engine connection, authentication,
+//! seat at the gate, relay. W23, W25, W26. Called by `wire/shared/workers.rs`, one task per
+//! connection. What the client is told when it doesn't come to a session is written here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::base::ids::{EngineName, Namespace, SessionId};
+use crate::base::limits;
+use crate::gate::admission::Seat;
+use crate::gate::registry::Gates;
+use crate::gate::slot::Card;
+use crate::sql::Lexing;
+use crate::telemetry::spawn::spawn_session;
+use crate::telemetry::worker::WorkerCounters;
+use crate::tls::Stream;
+use crate::wire::pg::auth::{self, AuthEnd, Welcome};
+use crate::wire::pg::cancel::Cancels;
+use crate::wire::pg::conversation::{Conversation, Mode};
+use crate::wire::pg::endpoint::Endpoint;
+use crate::wire::pg::refusal::{self, Severity};
+use crate::wire::pg::relay::{End, Relay};
+use crate::wire::pg::startup::{self, Accepted, ClientSideTls, Startup, StartupError, Wish};
+use crate::wire::shared::denials::Denials;
+
+/// What a client's database name means.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Its engine.
+    pub endpoint: Arc<Endpoint>,
+}
+
+/// The small window from the wire to the rest: which namespace a name means, and whether new
+/// sessions are wanted.
+pub trait Directory: Send + Sync + std::fmt::Debug {
+    /// Resolves a client's database name at a listener with this default engine.
+    ///
+    /// # Errors
+    /// A sentence for the client (SQLSTATE 3D000).
+    fn resolve(&self, default_engine: &EngineName, database: &str) -> Result<Target, String>;
+
+    /// Whether the proxy still takes sessions; not while it stops.
+    fn is_open(&self) -> bool;
+}
+
+/// One listener's settings.
+#[derive(Debug)]
+pub struct Settings {
+    /// Engine for databases without a route of their own.
+    pub default_engine: EngineName,
+    /// TLS towards clients.
+    pub tls: ClientSideTls,
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The gates.
+    pub gates: Arc<Gates>,
+    /// Names to namespaces.
+    pub directory: Arc<dyn Directory>,
+    /// Codes and counts of denials.
+    pub denials: Arc<Denials>,
+    /// Cancel keys.
+    pub cancels: Arc<Cancels>,
+    /// The last session's number.
+    pub sessions: AtomicU64,
+    /// How many are open now, and how many may be.
+    pub open: AtomicU64,
+    /// The bound.
+    pub sessions_max: u64,
+}
+
+/// Counts a session for as long as it lives.
+struct Counted<'a>(&'a Shared);
+
+impl<'a> Counted<'a> {
+    fn one(shared: &'a Shared) -> Option<Self> {
+        let open = shared.open.fetch_add(1, Ordering::SeqCst);
+        let counted = Self(shared);
+        (open < shared.sessions_max).then_some(counted)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Serves one connection to its end. `client` is its address for people.
+///
+/// # Cancel safety
+/// Dropping the future abandons the session: see `relay.rs`.
+pub(crate) async fn serve(
+    accepted: Accepted,
+    client: String,
+    settings: Arc<Settings>,
+    shared: Arc<Shared>,
+    counters: Arc<WorkerCounters>,
+) {
+    counters.connection_accepted();
+    let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
+    let prepared = timeout(bound, prepare(accepted, &settings, &shared)).await;
+    let ready = match prepared {
+        Ok(Ok(Some(ready))) => ready,
+        Ok(Ok(None)) => return,
+        Ok(Err(reason)) => {
+            counters.connection_refused();
+            tracing::debug!(%client, %reason, "no session");
+            return;
+        }
+        Err(_) => {
+            counters.connection_refused();
+            tracing::debug!(%client, "no session: it took too long to log in");
+            return;
+        }
+    };
+    let Some(_counted) = Counted::one(&shared) else {
+        counters.connection_refused();
+        let message = "too many sessions: the proxy's max_sessions is reached";
+        farewell(ready.client, "53300", message, "Retry later.").await;
+        return;
+    };
+    counters.session_opened();
+    run(ready, client, &shared, &counters).await;
+    counters.session_closed();
+}
+
+/// Two peers that know each other.
+struct Ready {
+    client: Stream,
+    engine: Stream,
+    startup: Startup,
+    target: Target,
+    welcome: Welcome,
+}
+
+/// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
+async fn prepare(
+    accepted: Accepted,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<Option<Ready>, String> {
+    let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
+        Ok(Wish::Session(client, startup)) => (client, startup),
+        Ok(Wish::Cancel(pid, key)) => {
+            shared.cancels.forward(pid, &key).await;
+            return Ok(None);
+        }
+        Err(StartupError::TlsRequired(client)) => {
+            let message = "this listener takes encrypted connections only";
+            farewell(*client, "28000", message, "Set sslmode=require or stronger.").await;
+            return Err(message.to_owned());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if !shared.directory.is_open() {
+        farewell(client, "57P03", "the proxy is stopping", "Reconnect.").await;
+        return Err("the proxy is stopping".to_owned());
+    }
+    if shared.open.load(Ordering::SeqCst) >= shared.sessions_max {
+        let message = "too many sessions: the proxy's max_sessions is reached";
+        farewell(client, "53300", message, "Retry later.").await;
+        return Err(message.to_owned());
+    }
+    let asked = startup.parameter("database").or_else(|| startup.parameter("user"));
+    let resolved = match asked {
+        None => Err("the startup packet names no user".to_owned()),
+        Some(name) => shared.directory.resolve(&settings.default_engine, name),
+    };
+    let target = match resolved {
+        Ok(target) => target,
+        Err(reason) => {
+            let hint = "Routes and engines are in the proxy's configuration.";
+            farewell(client, "3D000", &reason, hint).await;
+            return Err(reason);
+        }
+    };
+    let mut engine = match target.endpoint.connect().await {
+        Ok(engine) => engine,
+        Err(error) => {
+            let reason = error.to_string();
+            farewell(client, "08001", &reason, "Look whether the engine is up.").await;
+            return Err(reason);
+        }
+    };
+    let packet = startup.packet(target.namespace.database());
+    let sent = async {
+        engine.write_all(&packet).await?;
+        engine.flush().await
+    };
+    let outcome = match sent.await {
+        Ok(()) => auth::carry(&mut client, &mut engine).await,
+        Err(_) => Err(AuthEnd::EngineGone),
+    };
+    match outcome {
+        Ok(welcome) => Ok(Some(Ready { client, engine, startup, target, welcome })),
+        Err(end @ AuthEnd::EngineGone) => {
+            let reason = format!("engine {}: {end}", target.endpoint.name());
+            farewell(client, "08006", &reason, "Look at the engine's log.").await;
+            Err(reason)
+        }
+        Err(end) => Err(end.to_string()),
+    }
+}
+
+async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<WorkerCounters>) {
+    let Ready { client: client_stream, engine, startup, target, welcome } = ready;
+    let card = Card {
+        client,
+        user: startup.parameter("user").unwrap_or_default().to_owned(),
+        application_name: startup.parameter("application_name").unwrap_or_default().to_owned(),
+    };
+    let id = SessionId(shared.sessions.fetch_add(1, Ordering::SeqCst) + 1);
+    let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
+    let mut conversation = Conversation::new(
+        Arc::clone(&seat),
+        Arc::clone(&shared.gates),
+        mode(&startup),
+        Arc::clone(&shared.denials),
+    );
+    learn(&mut conversation, &welcome);
+    let (pid, key) = welcome.key.unwrap_or_default();
+    seat.slot().set_engine_pid(pid);
+    drop(seat);
+    let busy = Arc::clone(&conversation.busy);
+    let endpoint = Arc::clone(&target.endpoint);
+    let _registered = shared.cancels.register(pid, &key, Arc::clone(&endpoint), busy);
+    let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
+    let relay = Relay::new(
+        (client_stream, welcome.from_client),
+        (engine, welcome.from_engine),
+        conversation,
+        Arc::clone(counters),
+        canceller,
+    );
+    let end = relay.run().await;
+    if end == End::Fault {
+        tracing::warn!(session = %id, "session ended by a fault");
+    }
+}
+
+fn mode(startup: &Startup) -> Mode {
+    match startup.parameter("replication") {
+        Some("database") => Mode::LogicalReplication,
+        None | Some("false" | "off" | "no" | "0") => Mode::Sql,
+        Some(_) => Mode::PhysicalReplication,
+    }
+}
+
+fn learn(conversation: &mut Conversation, welcome: &Welcome) {
+    let value = |name: &[u8]| {
+        let found = welcome.parameters.iter().rev().find(|(n, _)| n == name);
+        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    };
+    conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
+    conversation.lexing = Lexing::from_parameters(
+        value(b"standard_conforming_strings").unwrap_or("on"),
+        value(b"client_encoding").unwrap_or("SQL_ASCII"),
+    );
+}
+
+/// Sends a CancelRequest from a task of its own; the receiver hears when it is over.
+fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: Vec<u8>) -> oneshot::Receiver<()> {
+    let (done, delivered) = oneshot::channel();
+    spawn_session(async move {
+        if let Err(error) = endpoint.cancel(pid, &key).await {
+            tracing::warn!(%error, pid, "the fence's cancel request could not be delivered");
+        }
+        // The relay may be gone by now: nobody to tell.
+        let _unheard = done.send(());
+    });
+    delivered
+}
+
+/// A FATAL error for a client that gets no session. Bounded by the caller's time limit.
+async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str) {
+    let mut buffer = BytesMut::new();
+    refusal::plain_error(&mut buffer, Severity::Fatal, sqlstate, message, hint);
+    if client.write_all(&buffer).await.is_ok() {
+        // The client has its error or is gone: either way the connection ends here.
+        let _unheard = client.shutdown().await;
+    }
+}

@@ -1,0 +1,264 @@
+//! The first packets of a connection: encryption requests, cancel requests, the startup packet.
+//!
+//! Purpose: W23 and W25 up to the point where it is known what the client wants. Everything is
+//! bounded in size; the caller bounds the time. Packets are read to their exact length, so bytes a
+//! client (or somebody in between) sends in plaintext behind an encryption request are never taken
+//! for bytes inside it: they reach the TLS handshake and break it. Called by `session.rs`.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::base::limits;
+use crate::tls::{ReloadingServerTls, Stream, TlsError};
+use crate::wire::pg::frame;
+
+const SSL_REQUEST: u32 = 80_877_103;
+const GSSENC_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
+/// First byte of a TLS handshake record: direct TLS.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Whether clients may, must or can't use TLS.
+#[derive(Debug, Clone)]
+pub enum ClientSideTls {
+    /// Encryption requests are answered `N`.
+    Disable,
+    /// The client chooses.
+    Allow(Arc<ReloadingServerTls>),
+    /// Plaintext startups are refused.
+    Require(Arc<ReloadingServerTls>),
+}
+
+/// A connection as accepted.
+#[derive(Debug)]
+pub enum Accepted {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+/// Why a connection got no further.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartupError {
+    /// The client went away.
+    #[error("the client closed the connection before it was set up")]
+    Gone,
+    /// A socket error.
+    #[error("the connection failed before it was set up: {0}")]
+    Io(#[from] std::io::Error),
+    /// The TLS handshake failed.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// Not a startup packet; the text is for the client.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// Plaintext where TLS is required.
+    #[error("this listener takes encrypted connections only")]
+    TlsRequired(Box<Stream>),
+}
+
+/// A name and its value.
+type Parameter = (Vec<u8>, Vec<u8>);
+
+/// The startup packet, kept as the bytes it was.
+#[derive(Debug)]
+pub(crate) struct Startup {
+    /// Protocol version number.
+    version: u32,
+    /// Names and values, in the client's order.
+    parameters: Vec<Parameter>,
+}
+
+impl Startup {
+    /// A parameter's value as text; `None` when it isn't there or isn't UTF-8.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.parameters.iter().rev().find(|(n, _)| n == name.as_bytes())?;
+        std::str::from_utf8(value).ok()
+    }
+
+    /// The packet for the engine, with the database it knows the namespace by.
+    pub(crate) fn packet(&self, database: &str) -> BytesMut {
+        let mut packet = BytesMut::new();
+        packet.put_u32(0);
+        packet.put_u32(self.version);
+        let mut named = false;
+        for (name, value) in &self.parameters {
+            let is_database = name == b"database";
+            named |= is_database;
+            let value = if is_database { database.as_bytes() } else { value };
+            for text in [name.as_slice(), value] {
+                packet.put_slice(text);
+                packet.put_u8(0);
+            }
+        }
+        if !named && self.parameter("user") != Some(database) {
+            packet.put_slice(b"database\0");
+            packet.put_slice(database.as_bytes());
+            packet.put_u8(0);
+        }
+        packet.put_u8(0);
+        let length = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        if let Some(head) = packet.get_mut(..4) {
+            head.copy_from_slice(&length.to_be_bytes());
+        }
+        packet
+    }
+}
+
+/// What the client wants.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// A session.
+    Session(Stream, Startup),
+    /// To cancel another session's statement: process id and key.
+    Cancel(i32, Vec<u8>),
+}
+
+/// Reads up to the startup or cancel packet, answering encryption requests.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection.
+pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wish, StartupError> {
+    let (mut stream, mut encryption_asked) = match accepted {
+        Accepted::Unix(unix) => (Stream::Unix(unix), false),
+        Accepted::Tcp(tcp) => open_tcp(tcp, tls).await?,
+    };
+    let mut gss_asked = false;
+    loop {
+        let (code, body) = packet(&mut stream).await?;
+        match code {
+            SSL_REQUEST if encryption_asked => {
+                return Err(StartupError::Invalid("a second encryption request"));
+            }
+            SSL_REQUEST => {
+                encryption_asked = true;
+                stream = answer_ssl(stream, tls).await?;
+            }
+            GSSENC_REQUEST if gss_asked => {
+                return Err(StartupError::Invalid("a second GSSAPI encryption request"));
+            }
+            GSSENC_REQUEST => {
+                gss_asked = true;
+                stream.write_all(b"N").await?;
+            }
+            CANCEL_REQUEST => {
+                let Some((pid, key)) = body.split_first_chunk::<4>() else {
+                    return Err(StartupError::Invalid("a cancel request without a process id"));
+                };
+                return Ok(Wish::Cancel(i32::from_be_bytes(*pid), key.to_vec()));
+            }
+            version if version >> 16 == 3 => {
+                if matches!(tls, ClientSideTls::Require(_))
+                    && !stream.is_tls()
+                    && !matches!(stream, Stream::Unix(_))
+                {
+                    return Err(StartupError::TlsRequired(Box::new(stream)));
+                }
+                let parameters = parameters(&body)?;
+                return Ok(Wish::Session(stream, Startup { version, parameters }));
+            }
+            _ => return Err(StartupError::Invalid("a protocol other than PostgreSQL's version 3")),
+        }
+    }
+}
+
+async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool), StartupError> {
+    let mut first = [0; 1];
+    if tcp.peek(&mut first).await? == 0 {
+        return Err(StartupError::Gone);
+    }
+    match (first, tls) {
+        ([TLS_HANDSHAKE], ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
+            tcp.set_nodelay(true)?;
+            Ok((tls.current().accept_direct(tcp).await?, true))
+        }
+        ([TLS_HANDSHAKE], ClientSideTls::Disable) => {
+            Err(StartupError::Invalid("a TLS handshake where TLS is disabled"))
+        }
+        _ => Ok((Stream::tcp(tcp)?, false)),
+    }
+}
+
+async fn answer_ssl(mut stream: Stream, tls: &ClientSideTls) -> Result<Stream, StartupError> {
+    match (stream, tls) {
+        (Stream::Plain(mut tcp), ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
+            tcp.write_all(b"S").await?;
+            Ok(tls.current().accept(tcp).await?)
+        }
+        (other, _) => {
+            stream = other;
+            stream.write_all(b"N").await?;
+            Ok(stream)
+        }
+    }
+}
+
+/// One length-prefixed packet without a type: its code and what follows.
+async fn packet(stream: &mut Stream) -> Result<(u32, Vec<u8>), StartupError> {
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).await.map_err(gone)?;
+    let [a, b, c, d, e, f, g, h] = head;
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    if !(8..=limits::STARTUP_PACKET_BYTES_MAX).contains(&length) {
+        return Err(StartupError::Invalid("a startup packet of a length that can't be"));
+    }
+    let mut body = vec![0; length - 8];
+    stream.read_exact(&mut body).await.map_err(gone)?;
+    Ok((u32::from_be_bytes([e, f, g, h]), body))
+}
+
+fn gone(error: std::io::Error) -> StartupError {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        StartupError::Gone
+    } else {
+        StartupError::Io(error)
+    }
+}
+
+fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
+    const BAD: StartupError = StartupError::Invalid("a startup packet without its terminator");
+    let mut parameters = Vec::new();
+    let mut rest = body;
+    loop {
+        let (name, after) = frame::text(rest).ok_or(BAD)?;
+        if name.is_empty() {
+            return Ok(parameters);
+        }
+        let (value, next) = frame::text(after).ok_or(BAD)?;
+        parameters.push((name.to_vec(), value.to_vec()));
+        rest = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_packet_keeps_order_and_unknown_options_and_renames_the_database() {
+        let body = b"user\0app\0_pq_.x\0\x31\0database\0route\0options\0-c a=b\0\0";
+        let startup = Startup { version: 196_608, parameters: parameters(body).unwrap() };
+        let packet = startup.packet("app");
+        let expected = b"user\0app\0_pq_.x\0\x31\0database\0app\0options\0-c a=b\0\0";
+        assert_eq!(&packet[8..], expected);
+        assert_eq!(packet[..4], u32::try_from(packet.len()).unwrap().to_be_bytes());
+    }
+
+    #[test]
+    fn a_client_without_a_database_gets_its_users() {
+        let startup =
+            Startup { version: 196_608, parameters: parameters(b"user\0app\0\0").unwrap() };
+        assert_eq!(&startup.packet("app")[8..], b"user\0app\0\0");
+        assert_eq!(&startup.packet("other")[8..], b"user\0app\0database\0other\0\0");
+    }
+
+    #[test]
+    fn a_packet_without_its_end_is_refused() {
+        assert!(parameters(b"user\0app\0").is_err());
+        assert!(parameters(b"user\0app").is_err());
+    }
+}

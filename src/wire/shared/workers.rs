@@ -1,0 +1,125 @@
+//! Worker threads: one current-thread runtime each, sessions pinned to one of them for life.
+//!
+//! Purpose: both sockets of a session are served by one task on one thread, so nothing on the path
+//! crosses threads (docs/PERFORMANCE.md has the figures behind this). Connections are handed over
+//! by the listener through a bounded queue. Workers stop when every listener is gone and their
+//! sessions have ended, or when told to.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::base::limits;
+use crate::sql::Trusted;
+use crate::telemetry::spawn::spawn_session;
+use crate::telemetry::worker::WorkerCounters;
+use crate::wire::pg::session::{Settings, Shared, serve};
+use crate::wire::pg::startup::Accepted;
+use crate::wire::shared::desk;
+
+/// A connection on its way to a worker, still without a runtime.
+pub(crate) struct Handover {
+    pub(crate) socket: RawSocket,
+    pub(crate) client: String,
+    pub(crate) settings: Arc<Settings>,
+}
+
+/// An accepted socket, taken out of the accepting runtime.
+pub(crate) enum RawSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// The worker threads.
+#[derive(Debug)]
+pub struct Workers {
+    queues: Vec<mpsc::Sender<Handover>>,
+    threads: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+/// The threads can't be started.
+#[derive(Debug, thiserror::Error)]
+#[error("worker thread {number} can't be started: {source}")]
+pub struct WorkerError {
+    number: usize,
+    source: std::io::Error,
+}
+
+impl Workers {
+    /// Starts one thread per entry of `counters`.
+    ///
+    /// # Errors
+    /// [`WorkerError`] when the system gives no thread or no runtime.
+    pub fn start(
+        shared: &Arc<Shared>,
+        counters: Vec<Arc<WorkerCounters>>,
+        trusted: &Arc<Trusted>,
+        started: Instant,
+    ) -> Result<Self, WorkerError> {
+        let (stop, stopped) = watch::channel(false);
+        let mut workers = Self { queues: Vec::new(), threads: Vec::new(), stop };
+        for (number, counters) in counters.into_iter().enumerate() {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|source| WorkerError { number, source })?;
+            let (sender, queue) = mpsc::channel(limits::ACCEPT_QUEUE_MAX);
+            let (shared, trusted) = (Arc::clone(shared), Arc::clone(trusted));
+            let mut stopped = stopped.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("fencewire-w{number}"))
+                .spawn(move || {
+                    desk::set_up(trusted, started);
+                    runtime.block_on(async move {
+                        tokio::select! {
+                            () = receive(queue, shared, counters) => {}
+                            _ = stopped.wait_for(|stop| *stop) => {}
+                        }
+                    });
+                })
+                .map_err(|source| WorkerError { number, source })?;
+            workers.queues.push(sender);
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+
+    pub(crate) fn queues(&self) -> Vec<mpsc::Sender<Handover>> {
+        self.queues.clone()
+    }
+
+    /// Stops the threads: sessions that still run are abandoned with the process.
+    pub fn stop(self) {
+        // Receivers live in the threads; one that has ended needs no telling.
+        let _unheard = self.stop.send(true);
+        drop(self.queues);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread ended by a panic");
+            }
+        }
+    }
+}
+
+async fn receive(
+    mut queue: mpsc::Receiver<Handover>,
+    shared: Arc<Shared>,
+    counters: Arc<WorkerCounters>,
+) {
+    while let Some(Handover { socket, client, settings }) = queue.recv().await {
+        let accepted = match socket {
+            RawSocket::Tcp(tcp) => tokio::net::TcpStream::from_std(tcp).map(Accepted::Tcp),
+            RawSocket::Unix(unix) => tokio::net::UnixStream::from_std(unix).map(Accepted::Unix),
+        };
+        match accepted {
+            Ok(accepted) => {
+                let (shared, counters) = (Arc::clone(&shared), Arc::clone(&counters));
+                spawn_session(serve(accepted, client, settings, shared, counters));
+            }
+            Err(error) => tracing::warn!(%error, "an accepted connection is not usable"),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Installs what this repository needs and the machine lacks. Safe to run again: a machine that has
+# everything gets one line and no change.
+#
+#   tools/setup.sh [demo|test|bench|lint]...      default: test
+#
+# Made for Debian 12 with a Rust toolchain. Elsewhere, or without root and sudo, it installs
+# nothing and says what to install by hand. No server is started or enabled, no "main" cluster is
+# created: demo and tests start throw-away servers of their own and stop them.
+#
+#   FENCEWIRE_TOOLS_DIR   where cargo-deny goes   (default $HOME/.cache/fencewire-tools)
+set -euo pipefail
+export LC_ALL=C
+
+ME=tools/setup.sh
+RUST_MIN=1.89
+DENY_VERSION=0.20.2
+TOOLS_DIR=${FENCEWIRE_TOOLS_DIR:-${HOME:-/root}/.cache/fencewire-tools}
+
+say() { printf '%s: %s\n' "$ME" "$*" >&2; }
+die() { say "ERROR: $*"; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+exists() { local f; for f in "$@"; do [ -e "$f" ] && return 0; done; return 1; }
+
+# ---- what each purpose needs: fills PACKAGES with the Debian packages that are missing
+PACKAGES=()
+need_build() {
+  has cc || PACKAGES+=(gcc libc6-dev)
+  has make || PACKAGES+=(make)
+}
+need_server() {
+  has postgres || exists /usr/lib/postgresql/*/bin/postgres || PACKAGES+=(postgresql)
+}
+need_clients() {
+  has psql && has pgbench && has pg_dump || PACKAGES+=(postgresql-client postgresql-contrib)
+  exists /usr/share/postgresql/*/extension/dblink.control || PACKAGES+=(postgresql-contrib)
+  exists /usr/lib/python3/dist-packages/psycopg/__init__.py ||
+    python3 -c 'import psycopg' 2>/dev/null || PACKAGES+=(python3 python3-psycopg)
+}
+need_rivals() {
+  has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
+  has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
+}
+
+# ---- Debian packages
+ROOT=()
+become_root() {
+  [ "$(id -u)" = 0 ] && return 0
+  if has sudo && sudo -n true 2>/dev/null; then ROOT=(sudo -n); return 0; fi
+  die "missing packages and no root here. Install them, then run this again:
+    apt-get install --no-install-recommends $*"
+}
+apt() { "${ROOT[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@"; }
+install() { apt install --no-install-recommends "$@"; }
+
+POLICY=/usr/sbin/policy-rc.d
+drop_policy() { [ -z "${POLICY_OURS:-}" ] || "${ROOT[@]}" rm -f "$POLICY"; POLICY_OURS=; }
+# While we install, no package may start its service.
+hold_services() {
+  exists "$POLICY" && return 0
+  POLICY_OURS=1
+  trap drop_policy EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${ROOT[@]}" tee "$POLICY" >/dev/null
+  "${ROOT[@]}" chmod 755 "$POLICY"
+}
+
+install_packages() {
+  has apt-get || die "this is no Debian. Install by your own means what these packages hold: $*"
+  become_root "$@"
+  say "installing: $*"
+  hold_services
+  apt update >/dev/null || say "apt-get update failed; trying with the package lists that are here"
+  case " $* " in *" postgresql "*)
+    # The server package creates and enables a cluster on port 5432 unless told not to beforehand.
+    install postgresql-common
+    "${ROOT[@]}" mkdir -p /etc/postgresql-common/createcluster.d
+    printf '%s\n' '# Written by the set-up of fencewire, which installed PostgreSQL.' \
+      'create_main_cluster = false' |
+      "${ROOT[@]}" tee /etc/postgresql-common/createcluster.d/fencewire.conf >/dev/null ;;
+  esac
+  install "$@"
+  drop_policy
+  local service
+  for service in haproxy pgbouncer; do
+    case " $* " in *" $service "*)
+      ! has systemctl || "${ROOT[@]}" systemctl disable "$service" >/dev/null 2>&1 ||
+        say "could not disable the service $service; it may start at the next boot" ;;
+    esac
+  done
+}
+
+# ---- Rust
+need_rust() {
+  has cargo || PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
+  has cargo || die "no cargo. Install Rust $RUST_MIN or newer (https://rustup.rs), then run this again"
+}
+need_lints() {
+  cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
+  has rustup || die "cargo fmt or cargo clippy is missing: install your toolchain's rustfmt and clippy"
+  rustup component add rustfmt clippy
+}
+# cargo-deny from PATH or from TOOLS_DIR, else built into the latter: a minute or two, once.
+need_deny() {
+  has cargo-deny && return 0
+  exists "$TOOLS_DIR/bin/cargo-deny" && return 0
+  say "building cargo-deny $DENY_VERSION into $TOOLS_DIR, once; this takes a minute or two"
+  env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
+    cargo install --locked --quiet --debug --root "$TOOLS_DIR" "cargo-deny@$DENY_VERSION"
+}
+
+# ---- main
+[ $# -gt 0 ] || set -- test
+for purpose in "$@"; do
+  need_build
+  case $purpose in
+    demo) need_server ;;
+    test) need_server; need_clients ;;
+    bench) need_server; need_clients; need_rivals ;;
+    lint) ;;
+    *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
+  esac
+done
+if [ ${#PACKAGES[@]} -gt 0 ]; then
+  mapfile -t PACKAGES < <(printf '%s\n' "${PACKAGES[@]}" | sort -u)
+  install_packages "${PACKAGES[@]}"
+fi
+need_rust
+case " $* " in *" lint "*) need_lints; need_deny ;; esac
+say "everything for '$*' is here"
