@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK: Duration = Duration::from_millis(150);
 /// At most one lasting line about the drain in this time.
 const LINE_EVERY: Duration = Duration::from_secs(1);
-const STATEMENT_CHARS: usize = 60;
 const ACQUIRE: &str = "AcquireSourceWriteFence";
 
 /// One namespace, commanded by one operation.
@@ -237,15 +236,12 @@ fn in_words(drain: &DrainReport) -> String {
 fn blocker_in_words(blocker: &BlockerReport) -> String {
     let session =
         blocker.session.map_or_else(|| "no session".to_owned(), |id| format!("session {id}"));
-    let backend = blocker.engine_pid.map_or_else(String::new, |pid| format!(", backend {pid}"));
+    let backend = blocker.engine_pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
     let age = blocker
         .age_ms
         .map_or_else(String::new, |ms| format!(", open {}.{} s", ms / 1000, ms % 1000 / 100));
-    let statement: String = blocker.statement.chars().take(STATEMENT_CHARS).collect();
-    format!(
-        "{session} ({}, user {}{backend}{age}): {statement}",
-        blocker.application_name, blocker.user
-    )
+    let BlockerReport { user, application_name, statement, .. } = blocker;
+    format!("{session}{backend}, user {user} ({application_name}){age}: {statement}")
 }
 
 /// Tells the stored evidence.
@@ -281,7 +277,7 @@ pub(super) fn tell(evidence: &Evidence, narrator: &mut Narrator<'_, '_>) {
     narrator.line(
         "releases",
         &format!(
-            "{} writers ended by the engine's answer, {} by engine evidence, {} forced",
+            "open writers seen to end: {} by the engine's answer, {} by its census, {} forced",
             releases.by_answer,
             releases.by_engine,
             evidence.forced.len()
@@ -309,8 +305,7 @@ mod tests {
         let mut drain = DrainReport { phase: DrainPhase::EngineLock, ..DrainReport::default() };
         assert_eq!(in_words(&drain), "drain: engine lock");
         drain.blockers = vec![blocker(7, 2_345)];
-        let one = "session 7 (slow batch, user bank, backend 71, open 2.3 s): INSERT INTO \
-                   transfers VALUES (1)";
+        let one = "session 7, pid 71, user bank (slow batch), open 2.3 s: INSERT INTO transfers VALUES (1)";
         assert_eq!(in_words(&drain), format!("waits for {one}"));
         drain.blockers.push(blocker(8, 10));
         drain.more_blockers = 3;

@@ -9,6 +9,8 @@ use crate::cli::terminal::{Terminal, plain};
 
 /// Width of the column of labels.
 const LABEL_CHARS: usize = 14;
+/// Longest text behind a label; a longer one ends in `…`.
+const TEXT_CHARS_MAX: usize = 84;
 /// Longest live line: it must not wrap.
 const LIVE_CHARS_MAX: usize = 78;
 
@@ -41,7 +43,12 @@ impl<'a, 't> Narrator<'a, 't> {
 
     /// A line of figures under a label.
     pub(super) fn line(&mut self, label: &str, text: &str) {
-        self.say(&format!("  {label:<LABEL_CHARS$}{}", plain(text)));
+        let mut shown: String = plain(text).chars().take(TEXT_CHARS_MAX).collect();
+        if text.chars().count() > TEXT_CHARS_MAX {
+            shown.pop();
+            shown.push('…');
+        }
+        self.say(&format!("  {label:<LABEL_CHARS$}{shown}"));
     }
 
     /// Text as it is.
@@ -132,6 +139,17 @@ mod tests {
         assert!(out.contains("a        kept    7 of 7"), "{out}");
         assert!(out.contains("b        BROKEN  7 of 7"), "{out}");
         assert_eq!(err, "violated: b: x happened\n");
+    }
+
+    #[test]
+    fn long_text_is_cut_and_harmless() {
+        let (out, _) = told(false, false, |narrator| {
+            narrator.line("a", &"x".repeat(84));
+            narrator.line("b", &"x\x1b".repeat(50));
+        });
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[0], format!("  a             {}", "x".repeat(84)));
+        assert!(lines[1].ends_with("x?x…") && lines[1].chars().count() == 100, "{}", lines[1]);
     }
 
     #[test]

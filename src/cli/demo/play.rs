@@ -28,7 +28,7 @@ use crate::control::Control;
 /// The engine's name in the demo's namespace.
 pub(super) const ENGINE: &str = "demo";
 /// How long anything may take that must happen to every client.
-const EVERYONE: Duration = Duration::from_secs(20);
+const EVERYONE: Duration = Duration::from_secs(10);
 /// The transfers of the direct session: while fenced, and after the release.
 const DIRECT: [i64; 2] = [900_000_101, 900_000_102];
 /// A transfer that nobody makes.
@@ -102,7 +102,12 @@ impl Stage<'_> {
             checks::log_ends_at_boundary(fenced.changes, changes),
             fenced.table,
             checks::traffic_resumes(&history, &window, WRITERS),
-            checks::table_agrees("at the end, the same", &history, &others, &table),
+            checks::table_agrees(
+                "the same at the end, new transfers too",
+                &history,
+                &others,
+                &table,
+            ),
             checks::sum_conserved(&sums, TOTAL),
         ])
     }
@@ -115,7 +120,7 @@ impl Stage<'_> {
         narrator.step(
             "2  Load",
             &format!(
-                "{WRITERS} clients move money through the proxy, every second one with prepared \
+                "{WRITERS} clients move money through the proxy, half of them with prepared \
                  statements; {READERS} add it up."
             ),
         );
@@ -152,8 +157,8 @@ impl Stage<'_> {
         narrator.step(
             "3  Fence",
             &format!(
-                "AcquireSourceWriteFence, deadline {} s; one writer is kept open on purpose, so \
-                 the drain must wait.",
+                "AcquireSourceWriteFence, deadline {} s. One writer is kept open on purpose: the \
+                 drain must wait.",
                 DEADLINE.as_secs()
             ),
         );
@@ -194,8 +199,8 @@ impl Stage<'_> {
     ) -> Result<Fenced, DemoError> {
         narrator.step(
             "5  Proof",
-            "The clients keep trying, and a session around the proxy tries too; the engine is \
-             asked directly.",
+            "Clients keep trying, and so does a session around the proxy; the engine itself is \
+             asked.",
         );
         let window = Window::standing(acquired.asked, acquired.fenced);
         let refused = |a: &Attempt| {
@@ -215,7 +220,7 @@ impl Stage<'_> {
         let history: History = recorder.history();
         let table = self.auditor.transfers().await?;
         let table = checks::table_agrees(
-            "what was acknowledged is there, nothing else",
+            "acknowledged is there, refused is not",
             &history,
             &others,
             &table,

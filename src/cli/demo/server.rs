@@ -29,7 +29,7 @@ pub(super) const PORT: u16 = 5432;
 /// How long a server may take until it accepts connections.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest folder whose socket still has a path that the system accepts, in bytes.
-const FOLDER_BYTES_MAX: usize = 75;
+const FOLDER_BYTES_MAX: usize = 85;
 
 /// Waits for the end of the pipe, then ends the last process it was told of, if that still works
 /// in the folder, and removes the folder.
