@@ -54,25 +54,21 @@ macro_rules! everywhere {
             }
 
             #[test]
-            #[ignore = "the relay is not in this tree yet; take this line out (4 times) with it"]
             fn proxied_plain() {
                 crate::$script(&proxied(false, false));
             }
 
             #[test]
-            #[ignore = "the relay is not in this tree yet"]
             fn proxied_client_tls() {
                 crate::$script(&proxied(true, false));
             }
 
             #[test]
-            #[ignore = "the relay is not in this tree yet"]
             fn proxied_engine_tls() {
                 crate::$script(&proxied(false, true));
             }
 
             #[test]
-            #[ignore = "the relay is not in this tree yet"]
             fn proxied_tls_on_both_sides() {
                 crate::$script(&proxied(true, true));
             }

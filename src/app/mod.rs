@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::admin::auth::{AdminKey, KeyError, KeyOrigin};
-use crate::admin::http::{AdminParts, Reloader};
+use crate::admin::http::{AdminApi, Reload};
+use crate::admin::view::Shown;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::ids::{EngineName, Generation, Namespace};
 use crate::base::limits;
@@ -103,6 +105,7 @@ pub struct App {
     workers: Arc<Workers>,
     listening: Vec<(ListenAddress, JoinHandle<()>)>,
     admin: (std::net::SocketAddr, JoinHandle<()>),
+    stop_admin: oneshot::Sender<()>,
     reloading: Arc<Reloading>,
     grace: Duration,
     _state_dir: StateDir,
@@ -144,7 +147,10 @@ impl App {
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
         let (engines, endpoints) = engines(&locked(&config))?;
-        let open_metrics = locked(&config).admin.open_metrics;
+        let (open_metrics, show_literals) = {
+            let config = locked(&config);
+            (config.admin.open_metrics, config.admin.show_literals)
+        };
         let control =
             build_control(&config, control, (&gates, &routes, &clock, &metrics), engines)?;
         let directory = Arc::new(WireDirectory {
@@ -161,15 +167,15 @@ impl App {
                 .filter_map(|b| Some((b.address.clone(), Arc::clone(b.certificate.as_ref()?))))
                 .collect(),
         });
-        let reloader: Arc<dyn Reloader> = Arc::clone(&reloading) as Arc<dyn Reloader>;
-        let parts = AdminParts {
+        let api = AdminApi {
             control: Arc::clone(&control),
-            metrics: Arc::clone(&metrics),
             key,
+            metrics: Arc::clone(&metrics),
             open_metrics,
-            reloader: Some(reloader),
+            shown: Shown { literals: show_literals },
+            reload: Arc::clone(&reloading) as Arc<dyn Reload>,
         };
-        let admin = spawn_named("admin", crate::admin::http::serve(admin_listener, parts));
+        let (stop_admin, admin) = serve_admin(admin_listener, api);
         control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
         let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
         let listening = accept(bound, &workers);
@@ -185,6 +191,7 @@ impl App {
             workers,
             listening,
             admin: (admin_at, admin),
+            stop_admin,
             reloading,
             _state_dir: state_dir,
         })
@@ -244,7 +251,13 @@ impl App {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        self.admin.1.abort();
+        // Its requests in flight are given a moment; a drain that runs is answered by its replay.
+        let _unheard = self.stop_admin.send(());
+        let linger = Duration::from_millis(limits::STOP_LINGER_MS);
+        let (_, mut admin) = self.admin;
+        if tokio::time::timeout(linger, &mut admin).await.is_err() {
+            admin.abort();
+        }
         for (address, task) in self.listening {
             // It was aborted above; its sockets are closed once it is gone.
             if let Err(error) = task.await
@@ -306,6 +319,20 @@ fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
             None
         }
     })
+}
+
+fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel();
+    let task = spawn_named("admin", async move {
+        let stopped = async move {
+            // Dropped or sent: either way the proxy stops.
+            let _either: Result<(), oneshot::error::RecvError> = stopped.await;
+        };
+        if let Err(error) = crate::admin::http::serve(listener, Arc::new(api), stopped).await {
+            tracing::error!(%error, "the admin listener ended");
+        }
+    });
+    (stop, task)
 }
 
 type Endpoints = HashMap<EngineName, Arc<Endpoint>>;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::admin::http::Reloader;
+use crate::admin::http::{Reload, ReloadFuture};
 use crate::app::{build, locked};
 use crate::base::ids::EngineName;
 use crate::config::{Changes, Config, ListenAddress};
@@ -66,8 +66,8 @@ impl Reloading {
     }
 }
 
-impl Reloader for Reloading {
-    fn reload(&self) -> Result<Vec<String>, Vec<String>> {
-        Reloading::reload(self)
+impl Reload for Reloading {
+    fn reload(&self) -> ReloadFuture<'_> {
+        Box::pin(async move { Reloading::reload(self) })
     }
 }

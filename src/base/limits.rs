@@ -52,9 +52,6 @@ pub const STORED_RECORD_BYTES: usize = 1024 * 1024;
 /// Largest marker file that is read, in bytes.
 pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Longest time that a parked fault point waits, in milliseconds.
-pub const FAULT_PARK_MAX_MS: u64 = 120_000;
-
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
@@ -65,6 +62,9 @@ const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
 const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BYTES);
 const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
+
+/// How long a parked fault point waits for its file (debug builds), in milliseconds.
+pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 

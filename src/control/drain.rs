@@ -140,10 +140,10 @@ impl Control {
             report: DrainReport::default(),
         };
         run.begin();
-        let answer = run.to_the_end(request).await;
+        let answer = run.run_out(request).await;
         let took = self.clock.monotonic().saturating_sub(began);
         story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        story.forced = std::mem::take(&mut run.report.forced);
+        story.forced.clone_from(&run.report.forced);
         line.end_drain(request.key);
         match answer {
             Some(answer) => {
@@ -155,7 +155,9 @@ impl Control {
             None if run.is_superseded() => self.superseded(line, request, &ticket).await,
             None => {
                 self.leave_lock(line).await;
-                draining(run.why_not())
+                let reason = run.why_not();
+                story.unproven = Some(run.report);
+                draining(reason)
             }
         }
     }
@@ -196,7 +198,7 @@ impl Run<'_> {
     }
 
     /// Proves and completes; `None` when it ended without.
-    async fn to_the_end(&mut self, request: Request) -> Option<Answer> {
+    async fn run_out(&mut self, request: Request) -> Option<Answer> {
         let kind = self.ticket.receipt.kind;
         loop {
             let found = match self.prove().await {

@@ -63,6 +63,10 @@ impl Order {
     /// End the session now.
     pub const END: Self = Self(1 << 2);
 
+    /// The backend was ended by force: end the session if it still holds a lease older than the
+    /// order's generation, without waiting for a client that may have stopped reading.
+    pub const GIVE_UP: Self = Self(1 << 3);
+
     /// Whether `self` includes `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

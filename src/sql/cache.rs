@@ -368,19 +368,19 @@ mod tests {
         let mut cache = Cache::new(4);
         for key in 0..4 {
             assert_eq!(cache.find(key), None);
-            cache.keep(key, Classified::unreadable());
+            cache.keep(key, Classified::unreadable(false));
         }
         assert!(cache.find(0).is_some());
         for key in 10..12 {
             cache.find(key);
-            cache.keep(key, Classified::unreadable());
+            cache.keep(key, Classified::unreadable(false));
         }
         assert!(cache.find(0).is_some(), "used last, kept");
         assert!(cache.find(1).is_none(), "unused for longest, gone");
         assert_eq!(cache.stats().entries, 4);
         assert_eq!(cache.slots.len(), 4);
         let mut none = Cache::new(3);
-        none.keep(1, Classified::unreadable());
+        none.keep(1, Classified::unreadable(false));
         assert_eq!((none.find(1), none.stats().entries), (None, 0));
     }
 }

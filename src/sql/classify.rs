@@ -224,25 +224,26 @@ impl Classifier {
     /// seen costs one pass over its text and no allocation.
     pub fn classify(&mut self, text: &[u8], lexing: Lexing) -> Classified {
         if lexing.hides(text) {
-            return Classified::unreadable();
+            return Classified::unreadable(speaks_of_databases(text));
         }
         let oversized = text.len() > MAX_PROVABLE_TEXT;
         let Ok(key) = self.keys.key(text, lexing, oversized) else {
-            return Classified::unreadable();
+            return Classified::unreadable(false); // the engine refuses this text whole
         };
         if let Some(known) = self.cache.find(key) {
             return known;
         }
         let found = summary(text, lexing, &self.trusted, !oversized)
-            .unwrap_or_else(|_: Unlexable| Classified::unreadable());
+            .unwrap_or_else(|_: Unlexable| Classified::unreadable(false));
         self.cache.keep(key, found.clone());
         found
     }
 
     /// What is known of a program of which only the beginning is at hand: always `unprovable`, with
-    /// every effect assumed, since the rest may hold anything.
-    pub fn classify_prefix(&mut self, _prefix: &[u8], _lexing: Lexing) -> Classified {
-        Classified::unreadable()
+    /// every effect assumed, since the rest may hold anything. Of other databases only the prefix
+    /// can tell.
+    pub fn classify_prefix(&mut self, prefix: &[u8], _lexing: Lexing) -> Classified {
+        Classified::unreadable(speaks_of_databases(prefix))
     }
 
     /// What a text is in a replication session (a walsender). Its own commands come first, anything
@@ -263,6 +264,13 @@ impl Classifier {
     pub const fn stats(&self) -> CacheStats {
         self.cache.stats()
     }
+}
+
+/// Whether an unreadable text holds a word that every lifecycle statement has. Encodings hide
+/// quotes, never letters of keywords.
+fn speaks_of_databases(text: &[u8]) -> bool {
+    let holds = |word: &[u8]| text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
+    holds(b"database") || holds(b"alter")
 }
 
 /// Reads a text and adds up its statements.

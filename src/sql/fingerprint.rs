@@ -33,11 +33,12 @@ pub fn fingerprint(text: &str, lexing: Lexing) -> String {
             Err(_) => break,
         };
         let piece = text.get(token.start as usize..token.end as usize).unwrap_or("?");
-        let shown = match token.kind {
-            TokenKind::Parameter => piece.to_owned(),
-            kind if kind.is_literal() => "?".to_owned(),
-            TokenKind::Word => piece.to_ascii_lowercase(),
-            _ => piece.to_owned(),
+        let shown = if token.kind == TokenKind::Word {
+            piece.to_ascii_lowercase()
+        } else if token.kind.is_literal() && token.kind != TokenKind::Parameter {
+            "?".to_owned()
+        } else {
+            piece.to_owned()
         };
         let space = last.is_some_and(|last| spaced(last, token.kind));
         let length = shown.chars().count() + usize::from(space);

@@ -228,7 +228,8 @@ pub struct Detail {
     pub executes: Vec<String>,
     /// Databases that a lifecycle statement names.
     pub databases: Vec<String>,
-    /// A lifecycle statement reaches databases it doesn't name in a readable way.
+    /// A lifecycle statement reaches databases it doesn't name in a readable way, or a text that
+    /// couldn't be read speaks of some.
     pub any_database: bool,
 }
 
@@ -250,9 +251,10 @@ pub struct Classified {
 }
 
 impl Classified {
-    /// A text that can't be read as the engine would read it.
-    pub(super) const fn unreadable() -> Self {
-        Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail: None }
+    /// A text that can't be read as the engine would read it, or not to its end.
+    pub(super) fn unreadable(any_database: bool) -> Self {
+        let detail = any_database.then(|| Arc::new(Detail { any_database, ..Detail::default() }));
+        Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
     }
 
     /// The strongest class among the statements.

@@ -60,7 +60,8 @@ pub const SURFACES: &[&str] = &["pg", "mysql", "admin", "dump", "replication", "
 pub const DRAINS: &[&str] = &["write", "read", "import"];
 
 /// What a forced drain did.
-pub const FORCED: &[&str] = &["rollback", "sql_cancel", "dump_cancel", "stream_termination"];
+pub const FORCED: &[&str] =
+    &["rollback", "sql_cancel", "dump_cancel", "stream_termination", "backend_termination"];
 
 /// How a repeated command was answered.
 pub const REPLAYS: &[&str] = &["replay", "conflict"];

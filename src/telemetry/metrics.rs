@@ -65,19 +65,27 @@ impl FenceMetrics {
             oldest_active: Gauge::default(),
         };
         let all = "Fence commands answered, by outcome; replays and refusals included";
-        registry.register("transitions", all, made.transitions.clone());
+        registry.register("fence_transitions", all, made.transitions.clone());
         let drains =
             "Time from the start of a drain's wait to its proof; unproven ones don't count";
-        registry.register("drain_duration_seconds", drains, made.drains.clone());
-        registry.register("forced", "Work ended by force in a drain", made.forced.clone());
-        registry.register("replays", "Commands sent again under their id", made.replays.clone());
+        registry.register("fence_drain_duration_seconds", drains, made.drains.clone());
+        registry.register("fence_forced", "Work ended by force in a drain", made.forced.clone());
+        registry.register(
+            "fence_replays",
+            "Commands sent again under their id",
+            made.replays.clone(),
+        );
         let denials = "Client work refused by a fence, once per surface crossed";
-        registry.register("denials", denials, made.denials.clone());
-        registry.register("adoptions", "Committed adoptions of a fence", made.adoptions.clone());
+        registry.register("fence_denials", denials, made.denials.clone());
+        registry.register(
+            "fence_adoptions",
+            "Committed adoptions of a fence",
+            made.adoptions.clone(),
+        );
         let namespaces = "Namespaces by role and fence state";
-        registry.register("namespaces", namespaces, made.namespaces.clone());
+        registry.register("fence_namespaces", namespaces, made.namespaces.clone());
         let oldest = "Age of the oldest active fence, 0 when there is none";
-        registry.register("oldest_active_age_seconds", oldest, made.oldest_active.clone());
+        registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
         made.namespaces([]);
         made
     }
@@ -338,14 +346,14 @@ mod tests {
         worker.classifier_miss();
         let text = metrics.encode();
         for line in [
-            r#"fencewire_transitions_total{command="adopt_fence",outcome="APPLIED"} 1"#,
-            r#"fencewire_drain_duration_seconds_bucket{le="0.025",kind="write"} 1"#,
-            r#"fencewire_forced_total{kind="rollback"} 1"#,
-            r#"fencewire_replays_total{result="replay"} 1"#,
-            r#"fencewire_denials_total{code="MIGRATION_WRITE_FENCED",surface="pg"} 1"#,
-            "fencewire_adoptions_total 1",
-            r#"fencewire_namespaces{role="source",state="SOURCE_DRAINING"} 2"#,
-            "fencewire_oldest_active_age_seconds 1.5",
+            r#"fencewire_fence_transitions_total{command="adopt_fence",outcome="APPLIED"} 1"#,
+            r#"fencewire_fence_drain_duration_seconds_bucket{le="0.025",kind="write"} 1"#,
+            r#"fencewire_fence_forced_total{kind="rollback"} 1"#,
+            r#"fencewire_fence_replays_total{result="replay"} 1"#,
+            r#"fencewire_fence_denials_total{code="MIGRATION_WRITE_FENCED",surface="pg"} 1"#,
+            "fencewire_fence_adoptions_total 1",
+            r#"fencewire_fence_namespaces{role="source",state="SOURCE_DRAINING"} 2"#,
+            "fencewire_fence_oldest_active_age_seconds 1.5",
             "fencewire_engines 2",
             "fencewire_engine_up 1",
             "fencewire_orphans 3",
@@ -367,9 +375,10 @@ mod tests {
         metrics.fence.namespaces([("source", "SOURCE_DRAINING")]);
         metrics.fence.namespaces([("source", "RELEASED")]);
         let text = metrics.encode();
-        let zero = r#"fencewire_namespaces{role="source",state="SOURCE_DRAINING"} 0"#;
+        let zero = r#"fencewire_fence_namespaces{role="source",state="SOURCE_DRAINING"} 0"#;
         assert!(text.contains(zero), "{text}");
-        let pairs = text.lines().filter(|line| line.starts_with("fencewire_namespaces{")).count();
+        let pairs =
+            text.lines().filter(|line| line.starts_with("fencewire_fence_namespaces{")).count();
         assert_eq!(pairs, labels::ROLES.len() * labels::STATES.len());
     }
 

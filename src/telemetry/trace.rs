@@ -4,6 +4,8 @@
 //! before anything else runs; `config` uses [`check_filter`] to refuse a bad filter with its line.
 //! It does not rotate files and writes nothing to stdout, which belongs to command results.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -73,6 +75,7 @@ pub fn init(settings: &Settings) -> Result<(), TraceError> {
     let overriding = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = parse_filter(overriding.as_deref().unwrap_or(&settings.filter))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = builder.with_ansi(std::io::stderr().is_terminal());
     let installed = match settings.format {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),

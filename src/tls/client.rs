@@ -13,8 +13,8 @@
 //!
 //! Differences to libpq: names are read from the certificate's subject alternative names only,
 //! never from its common name; no client certificate is sent; no revocation list is read. An
-//! engine certificate that is itself in the CA file is accepted as its own chain, as libpq does, and
-//! then without a look at its dates. Certificates older than X.509 version 3 are refused always.
+//! engine certificate that is itself in the CA file is accepted as its own chain, as libpq does,
+//! and then without a look at its dates. Certificates older than X.509 version 3 are refused.
 
 use std::io;
 use std::path::PathBuf;

@@ -67,6 +67,23 @@ async fn the_marker_is_written_where_sessions_default_to_read_only() {
 }
 
 #[tokio::test]
+async fn functions_of_the_database_never_stand_in_for_the_systems() {
+    let pg = Pg::start().await;
+    let engine = pg.engine();
+    let client = pg.client("app").await;
+    client
+        .batch_execute(
+            "CREATE FUNCTION pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'; \
+             ALTER DATABASE app SET search_path = public, pg_catalog",
+        )
+        .await
+        .unwrap();
+    let fooled = pg.client("app").await.query_one("SELECT pg_is_in_recovery()", &[]).await;
+    assert!(fooled.unwrap().get::<_, bool>(0), "the trap must work for others");
+    assert!(!engine.identity("app").await.unwrap().in_recovery);
+}
+
+#[tokio::test]
 async fn a_standby_gives_no_cutoff_and_no_boundary() {
     let mut pg = Pg::start().await;
     pg.down("INT");

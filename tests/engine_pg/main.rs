@@ -3,7 +3,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     reason = "a test's helpers fail the test; clippy sees them outside of test functions"
 )]
 

@@ -211,6 +211,11 @@ impl PgCluster {
         }
     }
 
+    /// The server's log.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("server.log")
+    }
+
     /// The end of the server's log.
     pub fn log_tail(&self) -> String {
         super::tail(&self.dir.join("server.log"), 40)

@@ -48,6 +48,8 @@ pub struct ProxyOptions {
     pub client_tls: String,
     /// More TOML behind what is written here, such as `[fence]` tables.
     pub extra: String,
+    /// More lines of the `[proxy]` table.
+    pub proxy: String,
     /// Environment of the program.
     pub env: Vec<(String, String)>,
 }
@@ -108,11 +110,12 @@ impl Proxy {
         let first = &options.engines.first().expect("a proxy needs an engine").name;
         let mut toml = format!(
             "[proxy]\ninstance = \"test-{port}\"\nstate_dir = \"{state}\"\n\
-             shutdown_grace_ms = 3000\n\
+             shutdown_grace_ms = 3000\n{more}\
              [admin]\nhttp = \"127.0.0.1:{admin}\"\nkey_file = \"{key}\"\n\
              [[listen]]\nprotocol = \"postgres\"\naddress = \"127.0.0.1:{port}\"\n\
              default_engine = \"{first}\"\n",
             port = self.port,
+            more = options.proxy,
             admin = self.admin_port,
             state = self.state_dir().display(),
             key = self.dir.join("given.key").display(),
@@ -132,6 +135,11 @@ impl Proxy {
         }
         toml.push_str(&options.extra);
         toml
+    }
+
+    /// Replaces the environment that the next start gets.
+    pub fn set_env(&mut self, env: &[(&str, &str)]) {
+        self.env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     }
 
     /// Starts the program (again), with the same arguments, ports and state; returns when ready.

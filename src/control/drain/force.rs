@@ -31,7 +31,12 @@ impl Run<'_> {
     /// Ends the backends of sessions that didn't roll back in time.
     pub(super) async fn terminate_writers(&mut self) {
         let slots = self.drain.blockers();
-        self.terminate(slots, "it did not roll back within the grace").await;
+        self.terminate(slots.clone(), "it did not roll back within the grace").await;
+        // A session whose client has stopped reading doesn't see its backend go. Told to give up,
+        // it leaves its lease abandoned, and the engine's word on the backend settles that.
+        for slot in slots {
+            slot.order(Order::GIVE_UP, self.drain.generation());
+        }
     }
 
     async fn terminate(&mut self, slots: Vec<Arc<Slot>>, why: &str) {

@@ -205,14 +205,15 @@ impl Connections {
 }
 
 /// What every control connection is set to, whatever the role's and database's defaults are:
-/// nothing on the search path that a user can write to, read committed, durable commits, no
-/// parallel plans or just-in-time compilation for tiny queries.
+/// nothing on the search path that a user can write to, read committed, read only (the marker
+/// message passes all the same), durable commits, no parallel plans or just-in-time compilation
+/// for tiny queries.
 fn options(statement_timeout: Duration) -> String {
     let statement_ms = statement_timeout.as_millis().max(1);
     format!(
         "-c search_path=pg_catalog,pg_temp -c statement_timeout={statement_ms} \
          -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 \
-         -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
+         -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=on \
          -c default_transaction_deferrable=off -c synchronous_commit=on -c jit=off \
          -c max_parallel_workers_per_gather=0"
     )

@@ -30,11 +30,7 @@ impl<'a> Tokens<'a> {
         let (mut tokens, mut mates, mut open) = (Vec::new(), Vec::new(), Vec::<u32>::new());
         while let Some(token) = lexer.next_token()? {
             let here = u32::try_from(tokens.len()).map_err(|_| Unlexable)?;
-            let closes = match token.kind {
-                TokenKind::Close => Some(TokenKind::Open),
-                TokenKind::CloseSquare => Some(TokenKind::OpenSquare),
-                _ => None,
-            };
+            let closes = partner_of(token.kind);
             let mut mate = here;
             if let Some(wanted) = closes {
                 mate = open.pop().ok_or(Unlexable)?;
@@ -57,6 +53,17 @@ impl<'a> Tokens<'a> {
     /// The whole text as one phrase.
     pub(super) fn all(&self) -> Phrase<'_> {
         Phrase { tokens: self, from: 0, to: self.tokens.len() }
+    }
+}
+
+/// The bracket that this one closes.
+fn partner_of(kind: TokenKind) -> Option<TokenKind> {
+    if kind == TokenKind::Close {
+        Some(TokenKind::Open)
+    } else if kind == TokenKind::CloseSquare {
+        Some(TokenKind::OpenSquare)
+    } else {
+        None
     }
 }
 
@@ -144,10 +151,10 @@ impl<'a> Phrase<'a> {
 
     /// The position behind the token, or behind the closing bracket when it opens one.
     pub(super) fn after_bracket(self, at: usize) -> Option<usize> {
-        match self.kind(at)? {
-            TokenKind::Open | TokenKind::OpenSquare => self.mate(at).map(|close| close + 1),
-            _ => Some(at + 1),
+        if matches!(self.kind(at)?, TokenKind::Open | TokenKind::OpenSquare) {
+            return self.mate(at).map(|close| close + 1);
         }
+        Some(at + 1)
     }
 
     pub(super) fn is_name(self, at: usize) -> bool {
@@ -161,13 +168,13 @@ impl<'a> Phrase<'a> {
     /// bytes. `None` when it isn't a name, isn't UTF-8, or is one that this layer doesn't decode.
     pub(super) fn name(self, at: usize) -> Option<String> {
         let bytes = self.bytes(at);
-        let mut name = match self.kind(at)? {
-            TokenKind::Word => std::str::from_utf8(bytes).ok()?.to_ascii_lowercase(),
-            TokenKind::Quoted => {
-                let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
-                std::str::from_utf8(inner).ok()?.replace("\"\"", "\"")
-            }
-            _ => return None,
+        let mut name = if self.is_kind(at, TokenKind::Word) {
+            std::str::from_utf8(bytes).ok()?.to_ascii_lowercase()
+        } else if self.is_kind(at, TokenKind::Quoted) {
+            let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
+            std::str::from_utf8(inner).ok()?.replace("\"\"", "\"")
+        } else {
+            return None;
         };
         if name.len() > NAME_BYTES_MAX {
             let cut = (0..=NAME_BYTES_MAX).rev().find(|&end| name.is_char_boundary(end))?;
@@ -179,19 +186,17 @@ impl<'a> Phrase<'a> {
     /// The value of a string written without any escape, doubled quote or continuation.
     pub(super) fn plain_text(self, at: usize) -> Option<&'a [u8]> {
         let bytes = self.bytes(at);
-        match self.kind(at)? {
-            TokenKind::Text => {
-                let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
-                let escapes = !self.tokens.lexing.standard_conforming_strings;
-                let plain = !inner.contains(&b'\'') && !(escapes && inner.contains(&b'\\'));
-                plain.then_some(inner)
-            }
-            TokenKind::Dollar => {
-                let tag = bytes.iter().skip(1).position(|&byte| byte == b'$')? + 2;
-                bytes.get(tag..bytes.len().checked_sub(tag)?)
-            }
-            _ => None,
+        if self.is_kind(at, TokenKind::Text) {
+            let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
+            let escapes = !self.tokens.lexing.standard_conforming_strings;
+            let special = |byte: &u8| *byte == b'\'' || (escapes && *byte == b'\\');
+            return (!inner.iter().any(special)).then_some(inner);
         }
+        if self.is_kind(at, TokenKind::Dollar) {
+            let tag = bytes.iter().skip(1).position(|&byte| byte == b'$')? + 2;
+            return bytes.get(tag..bytes.len().checked_sub(tag)?);
+        }
+        None
     }
 }
 

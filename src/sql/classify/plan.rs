@@ -102,7 +102,7 @@ fn option_runs(options: Phrase<'_>) -> bool {
     false
 }
 
-/// `PREPARE name [(types)] AS statement`: session state; what it may do is told when it is executed.
+/// `PREPARE name [(types)] AS statement`: session state; what it may do counts when it runs.
 pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let (Some(name), Some(as_at)) = (text.name(1), text.find(2, "as")) else { return UNPROVABLE };
     let inner = text.rest(as_at + 1);
@@ -115,7 +115,7 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     Part::of(StatementClass::Session)
 }
 
-/// `EXECUTE name [(arguments)]`: a read as far as the arguments prove it; the name is in the detail.
+/// `EXECUTE name [(arguments)]`: a read as far as the arguments go; the name is in the detail.
 pub(super) fn execute(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let Some(name) = text.name(1) else { return UNPROVABLE };
     context.detail.executes.push(name);

@@ -72,6 +72,15 @@ fn is_keyword(text: Phrase<'_>, at: usize, word: &str) -> bool {
     text.is(at, word) && !is_dotted(text, at)
 }
 
+/// Whether an expression may begin right behind the parenthesis that closes at `close`: that of
+/// `DISTINCT ON (…)` and of `OPERATOR(…)`, or one whose opening isn't in sight.
+fn call_may_follow(text: Phrase<'_>, close: usize) -> bool {
+    let Some(open) = text.mate(close) else { return true };
+    let Some(before) = open.checked_sub(1) else { return false };
+    text.is(before, "operator")
+        || (text.is(before, "on") && before > 0 && text.is(before - 1, "distinct"))
+}
+
 /// What the parenthesis at `open` means for the class.
 fn call(text: Phrase<'_>, open: usize, trusted: &Trusted) -> Part {
     let harmless = Part::of(StatementClass::Read);
@@ -134,7 +143,7 @@ impl<'a> CallSite<'a> {
         if self.broken {
             return false;
         }
-        // `::numeric(…)`, CAST(x AS numeric(…)), AS alias(…), INTO table(…): a type or a new name.
+        // `::numeric(…)`, CAST(x AS numeric(…)), AS alias(…), INTO table(…): a type or a name.
         let behind_cast = self.first > 0 && self.text.is_kind(self.first - 1, TokenKind::Cast);
         if behind_cast || self.before_is("as") || self.before_is("into") {
             return true;
@@ -172,16 +181,10 @@ impl<'a> CallSite<'a> {
     }
 
     /// Right behind a closing parenthesis stands an alias, `OVER (`, `FILTER (` or `WITHIN`, but
-    /// never a call, except behind `DISTINCT ON (…)` and `OPERATOR(…)`.
+    /// never a call, with the exceptions of [`call_may_follow`].
     fn follows_bracket(&self) -> bool {
         let Some(close) = self.first.checked_sub(1) else { return false };
-        if !self.text.is_kind(close, TokenKind::Close) {
-            return false;
-        }
-        let Some(before) = self.text.mate(close).and_then(|open| open.checked_sub(1)) else {
-            return false;
-        };
-        !self.text.is_any(before, &["on", "operator"])
+        self.text.is_kind(close, TokenKind::Close) && !call_may_follow(self.text, close)
     }
 
     /// The name of a WITH query and its columns: behind WITH [RECURSIVE], or followed by
@@ -245,17 +248,15 @@ impl<'a> CallSite<'a> {
     /// Whether the token at `at` ends an operand, so that what follows is an infix keyword.
     fn follows_operand(&self, at: usize) -> bool {
         let Some(kind) = self.text.kind(at) else { return false };
-        match kind {
-            TokenKind::Word => {
-                is_dotted(self.text, at) || keyword(LowerWord::of(self.text, at).as_str()).is_none()
-            }
-            TokenKind::Close => {
-                let before = self.text.mate(at).and_then(|open| open.checked_sub(1));
-                !before.is_some_and(|before| self.text.is_any(before, &["on", "operator"]))
-            }
-            TokenKind::Quoted | TokenKind::UnicodeQuoted | TokenKind::CloseSquare => true,
-            other => other.is_literal(),
+        if kind == TokenKind::Word {
+            return is_dotted(self.text, at)
+                || keyword(LowerWord::of(self.text, at).as_str()).is_none();
         }
+        if kind == TokenKind::Close {
+            return !call_may_follow(self.text, at);
+        }
+        kind.is_literal()
+            || matches!(kind, TokenKind::Quoted | TokenKind::UnicodeQuoted | TokenKind::CloseSquare)
     }
 
     /// `FROM table alias(a, b)`: two names in a row behind FROM or JOIN, the first not a keyword.

@@ -1,6 +1,6 @@
 //! Tables of statements and their classes, shapes and details; properties; recorded clients.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
@@ -40,10 +40,6 @@ fn cases() -> impl Iterator<Item = (StatementClass, &'static str)> {
     })
 }
 
-fn recorded(text: &'static str) -> Vec<&'static str> {
-    text.split("\n%%\n").skip(1).map(str::trim).collect()
-}
-
 #[test]
 fn every_case_has_its_class() {
     let wrong: Vec<String> = cases()
@@ -69,24 +65,6 @@ fn one_classifier_answers_like_a_fresh_one() {
 #[test]
 fn verbs_are_sorted_so_that_they_can_be_found() {
     assert!(VERBS.is_sorted_by(|a, b| a.0 < b.0));
-}
-
-#[test]
-fn recorded_clients_read_where_they_read() {
-    let mut wrong = Vec::new();
-    let psql = recorded(include_str!("captured/psql.txt"));
-    let dump = recorded(include_str!("captured/pg_dump.txt"));
-    assert!(psql.len() > 80 && dump.len() > 100);
-    for text in psql.iter().chain(&dump) {
-        let found = of(text);
-        let prepared_writes = found
-            .detail()
-            .is_some_and(|detail| detail.prepares.iter().any(|(_, class)| class.is_writer()));
-        if found.class().is_writer() || prepared_writes {
-            wrong.push(format!("{}: {text}", found.class()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
@@ -324,8 +302,10 @@ fn lexing_rules_decide_where_a_statement_hides() {
     assert_eq!(classifier.classify(text, Lexing::STANDARD).class(), StatementClass::Unprovable);
     let sjis = Lexing::from_parameters("on", "SJIS");
     let hidden = classifier.classify(b"select '\x95\\' -- '", sjis);
-    assert_eq!(hidden, Classified::unreadable());
+    assert_eq!(hidden, Classified::unreadable(false));
     assert_eq!(classifier.classify(b"select 1", sjis).class(), StatementClass::Read);
+    let dropped = classifier.classify(b"drop database \"\x93\xfa\"", sjis);
+    assert!(dropped.detail().unwrap().any_database);
     assert_eq!(
         classifier.classify(b"select '\xff'", Lexing::STANDARD).class(),
         StatementClass::Read,
@@ -354,7 +334,10 @@ fn large_texts_go_by_their_verbs() {
             &text[..30]
         );
     }
+    let prefix = classifier().classify_prefix(b"alter Database d", Lexing::STANDARD);
+    assert!(prefix.detail().unwrap().any_database);
     let prefix = classifier().classify_prefix(b"select 1", Lexing::STANDARD);
+    assert!(prefix.detail().is_none());
     assert_eq!(prefix.class(), StatementClass::Unprovable);
     assert!(prefix.shape().end_then_more() && prefix.shape().commits());
 }
@@ -419,13 +402,12 @@ fn disguise(text: &str, choices: &[u8]) -> String {
             (_, _) => "/**/",
         });
         let piece = &text[token.start as usize..token.end as usize];
-        match token.kind {
-            TokenKind::Word => out.extend(
-                piece
-                    .chars()
-                    .map(|c| if choose().is_multiple_of(2) { c.to_ascii_uppercase() } else { c }),
-            ),
-            _ => out.push_str(piece),
+        if token.kind == TokenKind::Word {
+            out.extend(piece.chars().map(|letter| {
+                if choose().is_multiple_of(2) { letter.to_ascii_uppercase() } else { letter }
+            }));
+        } else {
+            out.push_str(piece);
         }
         end = token.end as usize;
     }
@@ -445,10 +427,12 @@ fn other_values(text: &str, value: &str) -> String {
     while let Ok(Some(token)) = lexer.next_token() {
         out.push_str(&text[end..token.start as usize]);
         end = token.end as usize;
-        match token.kind {
-            TokenKind::Text => out.push_str(&format!("'{}'", value.replace('\'', "''"))),
-            TokenKind::Number => out.push_str("987654"),
-            _ => out.push_str(&text[token.start as usize..end]),
+        if token.kind == TokenKind::Text {
+            out.push_str(&format!("'{}'", value.replace('\'', "''")));
+        } else if token.kind == TokenKind::Number {
+            out.push_str("987654");
+        } else {
+            out.push_str(&text[token.start as usize..end]);
         }
     }
     out.push_str(&text[end..]);
@@ -456,8 +440,11 @@ fn other_values(text: &str, value: &str) -> String {
 }
 
 /// Cases whose own text is readable, so that a disguise of it reads the same.
-fn readable() -> Vec<(StatementClass, &'static str)> {
-    cases().filter(|(_, text)| of(text) != Classified::unreadable()).collect()
+fn readable() -> &'static [(StatementClass, &'static str)] {
+    static READABLE: LazyLock<Vec<(StatementClass, &'static str)>> = LazyLock::new(|| {
+        cases().filter(|(_, text)| of(text) != Classified::unreadable(false)).collect()
+    });
+    &READABLE
 }
 
 /// Cases in which some literal decides: the values themselves are under test elsewhere.
@@ -466,8 +453,13 @@ fn literal_decides(text: &str) -> bool {
     lower.contains("set_config") || lower.contains("explain (")
 }
 
+/// More cases than usual, and no file of failures: a failure belongs in the table.
+fn settings() -> ProptestConfig {
+    ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(settings())]
 
     #[test]
     fn layout_and_case_never_weaken(
@@ -501,8 +493,10 @@ proptest! {
         let table = readable();
         let (a, one) = table[first.index(table.len())];
         let (b, other) = table[second.index(table.len())];
-        let both = class(&format!("{one}\n;{other}"));
-        prop_assert!(both >= a.strongest(b), "{} ; {}", one, other);
+        if !of(one).shape().empty() && !of(other).shape().empty() {
+            let both = class(&format!("{one}\n;{other}"));
+            prop_assert!(both >= a.strongest(b), "{} ; {}", one, other);
+        }
     }
 
     #[test]

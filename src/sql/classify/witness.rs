@@ -26,6 +26,27 @@ use super::phrase::Phrase;
 const TOKENS_MAX: usize = 4_000;
 /// Chains of operators make trees as deep as they are long.
 const OPERATORS_MAX: usize = 250;
+/// Words that deepen the tree as operators do.
+const INFIX: &[&str] = &[
+    "and",
+    "at",
+    "between",
+    "collate",
+    "except",
+    "ilike",
+    "in",
+    "intersect",
+    "is",
+    "isnull",
+    "join",
+    "like",
+    "not",
+    "notnull",
+    "or",
+    "overlaps",
+    "similar",
+    "union",
+];
 /// The parser's own limit on nesting.
 const NESTING_MAX: usize = 50;
 
@@ -64,9 +85,7 @@ fn write_out(text: Phrase<'_>) -> Option<String> {
                 written.push_str(bytes);
             }
             TokenKind::Word => {
-                // AND, OR, UNION and every other infix keyword deepen the tree as well.
-                let infix = ["and", "or", "union", "except", "intersect", "join", "not", "is"];
-                operators += usize::from(text.is_any(at, &infix));
+                operators += usize::from(text.is_any(at, INFIX));
                 written.push_str(bytes);
             }
             TokenKind::Dot | TokenKind::OpenSquare => {
@@ -154,19 +173,17 @@ impl Visitor for Search<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(function) => Self::step(self.suspect(&function.name)),
-            _ => ControlFlow::Continue(()),
-        }
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        Self::step(self.suspect(&function.name))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-        match factor {
-            TableFactor::Function { name, .. } | TableFactor::Table { name, args: Some(_), .. } => {
-                Self::step(self.suspect(name))
-            }
-            _ => ControlFlow::Continue(()),
+        if let TableFactor::Function { name, .. } | TableFactor::Table { name, args: Some(_), .. } =
+            factor
+        {
+            return Self::step(self.suspect(name));
         }
+        ControlFlow::Continue(())
     }
 }
 
@@ -211,11 +228,42 @@ mod tests {
         }
     }
 
+    fn written(text: &str) -> Option<String> {
+        write_out(Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap().all())
+    }
+
     #[test]
     fn long_chains_never_reach_the_parser() {
-        let chain = format!("select 1{}", " + 1".repeat(100_000));
-        assert!(!vetoed(&chain));
+        for link in
+            [" + 1", " and 1", "::int", "[1]", " union select 1", " at time zone b", " in (1)"]
+        {
+            assert!(
+                written(&format!("select 1{}", link.repeat(OPERATORS_MAX + 1))).is_none(),
+                "{link}"
+            );
+            assert!(written(&format!("select 1{}", link.repeat(9))).is_some(), "{link}");
+        }
+        assert!(written(&format!("select 1{}", ", 1".repeat(TOKENS_MAX))).is_none());
+    }
+
+    #[test]
+    fn the_deepest_tree_that_reaches_the_parser_fits_a_small_stack() {
+        let chains = [" + 1", " and 1", "::int", " is null", " in (1)"]
+            .map(|link| format!("select a{}", link.repeat(OPERATORS_MAX)));
         let deep = format!("select {}1{}", "(".repeat(1_500), ")".repeat(1_500));
-        assert!(!vetoed(&deep));
+        let small = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
+            for text in chains.iter().chain([&deep]) {
+                assert!(!vetoed(text), "{}", &text[..20]);
+            }
+        });
+        small.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn values_and_comments_never_reach_the_parser() {
+        let text =
+            "select 'a''b', E'\\'', $q$;$q$, 42, X'1f', U&\"x\" -- c\n from /* ; */ t.u where a=$1";
+        let expected = "select 'x' , 'x' , 'x' , 1 , B'1' , \"u\" from t.u where a = $1 ";
+        assert_eq!(written(text).as_deref(), Some(expected));
     }
 }

@@ -345,6 +345,12 @@ impl Conversation {
         out.inject(|buffer| refusal::query(buffer, sql));
     }
 
+    /// Whether the session holds a writer's lease of a generation before `before`.
+    pub(crate) fn holds_writer_before(&self, before: Generation) -> bool {
+        let stamp = self.lease.as_ref().map(Lease::stamp);
+        stamp.is_some_and(|stamp| stamp.writer && stamp.generation < before)
+    }
+
     /// The order to roll back what was admitted before `before`. `midway` says that a message is
     /// only partly forwarded.
     pub(crate) fn order_roll_back(
@@ -353,11 +359,7 @@ impl Conversation {
         midway: bool,
         to_engine: &mut BytesMut,
     ) -> Action {
-        let concerned = self
-            .lease
-            .as_ref()
-            .is_some_and(|lease| lease.stamp().writer && lease.stamp().generation < before);
-        if !concerned || self.forced != Forced::No {
+        if !self.holds_writer_before(before) || self.forced != Forced::No {
             return Action::None;
         }
         if self.owed.is_empty() && !midway {

@@ -18,3 +18,6 @@ pub(crate) mod refusal;
 pub(crate) mod relay;
 pub mod session;
 pub mod startup;
+
+#[cfg(test)]
+mod tests;

@@ -202,15 +202,17 @@ impl Relay {
             }
         }
         self.finishing |= order.has(Order::FINISH);
-        if order.has(Order::END) {
-            self.end_now();
+        let older = self.conversation.holds_writer_before(before);
+        let give_up = order.has(Order::GIVE_UP) && older;
+        if give_up || order.has(Order::END) {
+            self.end_now(give_up);
         }
     }
 
     /// The end without waiting for a client that may have stopped reading. A lease that is held
     /// counts as abandoned until the engine shows the backend gone.
-    fn end_now(&mut self) {
-        if self.conversation.forced == Forced::No {
+    fn end_now(&mut self, by_force: bool) {
+        if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving();
         } else {
             let refusal = self.conversation.refusal(Denial::RolledBack);

@@ -1,7 +1,7 @@
 //! Which SQLSTATE a denial has for clients, and the count of each.
 //!
 //! Purpose: the `[compat.sqlstate]` table (wire.md section 4) applied in one place, and
-//! `fencewire_denials_total`. Refusals are rare against statements: shared counters will do.
+//! `fencewire_fence_denials_total`. Refusals are rare against statements: shared counters will do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

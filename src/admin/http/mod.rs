@@ -1,0 +1,74 @@
+//! The admin HTTP API: one listener, JSON, one key.
+//!
+//! Purpose: commands and questions about fences for scripts, controllers and `fencewire ctl`. The
+//! order of checks on a route is the contract's (1.12): key, feature, name, key configured, body,
+//! command. A client that hangs up doesn't stop its command.
+//!
+//! Callers: `app` builds [`AdminApi`] and runs [`serve`]. It reaches fences through `control`
+//! alone, and reload through [`Reload`]. No TLS of its own yet: bind it to a private address.
+
+mod accept;
+mod fences;
+mod fields;
+mod refusal;
+mod routes;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::auth::AdminKey;
+use super::view::Shown;
+use crate::control::Control;
+use crate::telemetry::metrics::Metrics;
+
+pub use routes::router;
+
+/// What a reload answers: what changed, or why it can't while running; one sentence each.
+pub type ReloadFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<String>, Vec<String>>> + Send + 'a>>;
+
+/// Reads the configuration again. `app` gives it.
+pub trait Reload: Send + Sync {
+    /// Applies what can change while running.
+    ///
+    /// Cancel safety: a reload that was begun is finished whether its answer is awaited or not.
+    fn reload(&self) -> ReloadFuture<'_>;
+}
+
+/// What the routes work with.
+pub struct AdminApi {
+    /// The use cases.
+    pub control: Arc<Control>,
+    /// The admin key; `None` where none is configured, and then command routes are off.
+    pub key: Option<AdminKey>,
+    /// Numbers, for `/metrics` and about the API itself.
+    pub metrics: Arc<Metrics>,
+    /// Whether `/metrics` may be read without the key.
+    pub open_metrics: bool,
+    /// How things are shown.
+    pub shown: Shown,
+    /// Reads the configuration again.
+    pub reload: Arc<dyn Reload>,
+}
+
+/// Serves the API until `stop` completes; requests that run then are finished.
+///
+/// # Cancel safety
+/// Dropping it closes the listener and its connections; commands run on.
+///
+/// # Errors
+/// What the listener said.
+pub async fn serve(
+    listener: TcpListener,
+    api: Arc<AdminApi>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let listener = accept::Bounded::new(listener);
+    axum::serve(listener, router(&api)).with_graceful_shutdown(stop).await
+}

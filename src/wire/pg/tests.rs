@@ -1,0 +1,526 @@
+//! Scripted conversations: what goes to the engine and to the client, byte for byte, without one.
+//!
+//! Everything is fed in every chunking that matters: whole, and one byte at a time. What real
+//! engines do with it is tested in `tests/`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use super::answers;
+use super::client::{self, Desk, Rest, Stop};
+use super::conversation::{Action, Conversation, Forced, Mode};
+use super::outgoing::Outgoing;
+use super::refusal::{self, field};
+use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::fence::record::InFlight;
+use crate::fence::verdict::Overlay;
+use crate::gate::admission::Seat;
+use crate::gate::registry::{Gate, Gates};
+use crate::gate::slot::Card;
+use crate::sql::{Classifier, Trusted};
+use crate::telemetry::metrics::Metrics;
+use crate::wire::shared::denials::Denials;
+
+const GUARD: &str = "SET default_transaction_read_only = on";
+
+struct Stage {
+    gate: Arc<Gate>,
+    conversation: Conversation,
+    classifier: Classifier,
+    to_engine: BytesMut,
+    to_client: BytesMut,
+    rest: (Rest, Rest),
+    held: (BytesMut, BytesMut),
+    blocked: bool,
+    chunk: usize,
+}
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let mut all = vec![tag];
+    all.extend_from_slice(&u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    all.extend_from_slice(body);
+    all
+}
+
+fn query(sql: &str) -> Vec<u8> {
+    message(b'Q', format!("{sql}\0").as_bytes())
+}
+
+fn parse(name: &str, sql: &str) -> Vec<u8> {
+    message(b'P', format!("{name}\0{sql}\0\0\0").as_bytes())
+}
+
+fn bind(portal: &str, statement: &str) -> Vec<u8> {
+    message(b'B', format!("{portal}\0{statement}\0\0\0\0\0\0\0").as_bytes())
+}
+
+fn execute() -> Vec<u8> {
+    message(b'E', b"\0\0\0\0\0")
+}
+
+fn sync() -> Vec<u8> {
+    message(b'S', b"")
+}
+
+fn ready(status: u8) -> Vec<u8> {
+    message(b'Z', &[status])
+}
+
+fn done(tag: &str) -> Vec<u8> {
+    message(b'C', format!("{tag}\0").as_bytes())
+}
+
+fn error(code: &str, text: &str) -> Vec<u8> {
+    message(b'E', format!("SERROR\0VERROR\0C{code}\0M{text}\0\0").as_bytes())
+}
+
+impl Stage {
+    fn new(chunk: usize) -> Self {
+        let gates = Arc::new(Gates::new(Generation(1)));
+        gates.recovered();
+        let gate = gates.gate(&Namespace::parse("old/app").unwrap());
+        let seat = Seat::take(Arc::clone(&gate), SessionId(1), Card::default());
+        let denials = Arc::new(Denials::new(&BTreeMap::new(), Arc::new(Metrics::new())));
+        Self {
+            gate,
+            conversation: Conversation::new(seat, gates, Mode::Sql, denials),
+            classifier: Classifier::new(Arc::new(Trusted::default()), 64),
+            to_engine: BytesMut::new(),
+            to_client: BytesMut::new(),
+            rest: (Rest::default(), Rest::default()),
+            held: (BytesMut::new(), BytesMut::new()),
+            blocked: false,
+            chunk,
+        }
+    }
+
+    fn close(&self) {
+        self.gate.overlay(Overlay::Installing, InFlight::Finish);
+    }
+
+    fn open(&self) {
+        self.gate.overlay(Overlay::None, InFlight::Finish);
+    }
+
+    fn client(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(self.chunk) {
+            self.held.0.extend_from_slice(part);
+            if !self.blocked {
+                self.sort_client();
+            }
+        }
+    }
+
+    fn sort_client(&mut self) {
+        let chunk = std::mem::take(&mut self.held.0);
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let mut out = Outgoing::new(&chunk, &mut self.to_engine);
+        let (consumed, stop) = client::sort(
+            &mut self.conversation,
+            &mut self.rest.0,
+            &mut desk,
+            &mut out,
+            &mut self.to_client,
+        );
+        let direct = out.finish();
+        self.to_engine.extend_from_slice(&chunk[direct]);
+        self.held.0 = BytesMut::from(&chunk[consumed..]);
+        self.blocked = stop == Some(Stop::Blocked);
+        assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
+    }
+
+    fn engine(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(self.chunk) {
+            self.held.1.extend_from_slice(part);
+            let chunk = std::mem::take(&mut self.held.1);
+            let mut out = Outgoing::new(&chunk, &mut self.to_client);
+            let consumed = answers::sort(
+                &mut self.conversation,
+                &mut self.rest.1,
+                &mut out,
+                &mut self.to_engine,
+            )
+            .unwrap();
+            let direct = out.finish();
+            self.to_client.extend_from_slice(&chunk[direct]);
+            self.held.1 = BytesMut::from(&chunk[consumed..]);
+            if self.blocked && !self.conversation.must_wait() {
+                self.blocked = false;
+                self.sort_client();
+            }
+        }
+    }
+
+    /// What went to the engine since the last look.
+    fn sent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.to_engine).to_vec()
+    }
+
+    /// What went to the client since the last look, as `tag` or `E:code`.
+    fn told(&mut self) -> Vec<String> {
+        let mut bytes = std::mem::take(&mut self.to_client);
+        let mut all = Vec::new();
+        while let Ok(Some(header)) = super::frame::header(&bytes) {
+            let frame = bytes.split_to(5 + header.body);
+            let body = &frame[5..];
+            all.push(match header.tag {
+                b'E' => {
+                    let code = field(body, b'C').unwrap_or_default();
+                    format!("E:{}", String::from_utf8_lossy_owned_or(code))
+                }
+                b'Z' => format!("Z{}", char::from(body[0])),
+                tag => char::from(tag).to_string(),
+            });
+        }
+        assert!(bytes.is_empty(), "an incomplete message was told");
+        all
+    }
+
+    /// The stand-in's token, from what was sent.
+    fn stand_in_error(sent: &[u8]) -> Vec<u8> {
+        let text = std::str::from_utf8(sent).unwrap();
+        let at = text.find("fencewire_").expect("a stand-in was sent");
+        let token: String = text[at..].chars().take_while(|c| *c != ' ' && *c != '\0').collect();
+        error("42601", &format!("syntax error at or near \"{token}\""))
+    }
+}
+
+/// `String::from_utf8_lossy` is banned in `wire/`; test codes are ASCII.
+trait Utf8 {
+    fn from_utf8_lossy_owned_or(bytes: &[u8]) -> String;
+}
+
+impl Utf8 for String {
+    fn from_utf8_lossy_owned_or(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| char::from(*byte)).collect()
+    }
+}
+
+fn both(test: impl Fn(&mut Stage)) {
+    for chunk in [usize::MAX, 1, 7] {
+        test(&mut Stage::new(chunk));
+    }
+}
+
+#[test]
+fn w19_an_open_gate_changes_no_byte() {
+    both(|stage| {
+        let mut client = Vec::new();
+        client.extend(query("INSERT INTO t VALUES (1)"));
+        client.extend(parse("s", "SELECT 1"));
+        client.extend(bind("", "s"));
+        client.extend(execute());
+        client.extend(sync());
+        stage.client(&client);
+        assert_eq!(stage.sent(), client);
+        let mut engine = done("INSERT 0 1");
+        engine.extend(ready(b'I'));
+        engine.extend(message(b'1', b""));
+        engine.extend(message(b'2', b""));
+        engine.extend(message(b'D', b"\0\0"));
+        engine.extend(done("SELECT 1"));
+        engine.extend(ready(b'I'));
+        stage.engine(&engine);
+        assert_eq!(stage.told(), ["C", "ZI", "1", "2", "D", "C", "ZI"]);
+        assert!(stage.conversation.lease.is_none(), "released by answer");
+    });
+}
+
+#[test]
+fn w04_a_release_needs_the_last_answer() {
+    both(|stage| {
+        stage.client(&query("SELECT 1"));
+        stage.client(&parse("", "INSERT INTO t VALUES (1)"));
+        stage.engine(&ready(b'I'));
+        assert!(stage.conversation.lease.is_some(), "an unsynced tail keeps the lease");
+        stage.client(&sync());
+        stage.engine(&ready(b'I'));
+        assert!(stage.conversation.lease.is_none());
+        stage.client(&query("BEGIN"));
+        stage.engine(&ready(b'T'));
+        assert!(stage.conversation.lease.is_some(), "an open transaction keeps it");
+    });
+}
+
+#[test]
+fn w08_outside_a_transaction_the_proxy_answers_by_itself() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("INSERT INTO t VALUES (1)"));
+        assert_eq!(stage.told(), ["E:ZF001", "ZI"]);
+        let mut batch = parse("", "UPDATE t SET a = 1");
+        batch.extend(bind("", ""));
+        batch.extend(execute());
+        stage.client(&batch);
+        assert_eq!(stage.told(), ["E:ZF001"], "told at once, ready at Sync");
+        stage.client(&sync());
+        assert_eq!(stage.told(), ["ZI"]);
+        stage.client(&query("DROP DATABASE app"));
+        stage.client(&query("SELECT f()"));
+        assert_eq!(stage.told(), ["E:ZF007", "ZI", "E:ZF008", "ZI"]);
+        assert!(stage.sent().is_empty(), "nothing of it reaches the engine");
+        assert!(stage.conversation.lease.is_none());
+    });
+}
+
+#[test]
+fn w09_inside_a_transaction_the_engine_gets_a_stand_in() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ready(b'T'));
+        stage.sent();
+        stage.told();
+        stage.close();
+        stage.client(&query("INSERT INTO t VALUES (1)"));
+        let sent = stage.sent();
+        assert!(!sent.windows(6).any(|w| w == b"INSERT"), "the statement itself isn't sent");
+        let mut answer = Stage::stand_in_error(&sent);
+        answer.extend(ready(b'E'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:ZF001", "ZE"]);
+    });
+}
+
+#[test]
+fn w09_a_foreign_error_is_not_taken_for_the_stand_in() {
+    both(|stage| {
+        let mut batch = parse("", "SELECT 1/0");
+        batch.extend(bind("", ""));
+        batch.extend(execute());
+        stage.client(&batch);
+        stage.close();
+        let mut more = parse("", "INSERT INTO t VALUES (1)");
+        more.extend(bind("", ""));
+        more.extend(execute());
+        more.extend(sync());
+        stage.client(&more);
+        assert!(stage.sent().windows(10).any(|w| w == b"fencewire_"));
+        let mut answer = error("22012", "division by zero");
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:22012", "ZI"]);
+    });
+}
+
+#[test]
+fn w17_the_guard_goes_before_and_its_answers_are_swallowed() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        let mut expected = query(GUARD);
+        expected.extend(query("SELECT 1"));
+        assert_eq!(stage.sent(), expected);
+        let mut answer = message(b'S', b"default_transaction_read_only\0on\0");
+        answer.extend(done("SET"));
+        answer.extend(message(b'A', b"\0\0\0\x01ch\0pay\0"));
+        answer.extend(ready(b'I'));
+        answer.extend(done("SELECT 1"));
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["A", "C", "ZI"], "a notification passes");
+        assert!(!stage.conversation.own_read_only, "the client's own value is kept");
+        stage.open();
+        stage.client(&query("SELECT 2"));
+        let mut expected = query("SET default_transaction_read_only = off");
+        expected.extend(query("SELECT 2"));
+        assert_eq!(stage.sent(), expected, "undone at the first program after opening");
+    });
+}
+
+#[test]
+fn w15_the_guards_refusal_is_typed_and_the_engines_own_is_not() {
+    both(|stage| {
+        stage.client(&query("SELECT 1"));
+        let mut answer = error("25006", "cannot execute INSERT in a read-only transaction");
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:25006", "ZI"]);
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        stage.engine(&ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:ZF001", "ZI"]);
+    });
+}
+
+#[test]
+fn with_the_gate_closed_programs_are_taken_one_at_a_time() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.close();
+        stage.client(&query("INSERT INTO t VALUES (1)"));
+        assert_eq!(stage.sent(), query("BEGIN"));
+        assert!(stage.blocked);
+        stage.engine(&ready(b'T'));
+        assert!(!stage.blocked);
+        let sent = stage.sent();
+        let mut answer = Stage::stand_in_error(&sent);
+        answer.extend(ready(b'E'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["ZT", "E:ZF001", "ZE"]);
+    });
+}
+
+#[test]
+fn a_program_that_drops_the_guard_half_way_is_refused() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("RESET ALL; SELECT * FROM v"));
+        assert_eq!(stage.told(), ["E:ZF008", "ZI"]);
+        assert!(stage.conversation.lease.is_none(), "no lease is left behind");
+        let mut batch = parse("", "DISCARD ALL");
+        batch.extend(bind("", ""));
+        batch.extend(execute());
+        batch.extend(parse("", "SELECT * FROM v"));
+        batch.extend(bind("", ""));
+        batch.extend(execute());
+        batch.extend(sync());
+        stage.client(&batch);
+        let sent = stage.sent();
+        assert!(sent.windows(11).any(|w| w == b"DISCARD ALL"));
+        assert!(!sent.windows(6).any(|w| w == b"FROM v"), "what follows isn't run unguarded");
+    });
+}
+
+fn idle_writer(stage: &mut Stage) {
+    stage.client(&query("BEGIN"));
+    stage.engine(&ready(b'T'));
+    stage.client(&query("INSERT INTO t VALUES (1)"));
+    stage.engine(&ready(b'T'));
+    stage.close();
+    stage.sent();
+    stage.told();
+    let before = stage.gate.word().generation();
+    let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+    assert_eq!(action, Action::None);
+    assert_eq!(stage.sent(), query("ROLLBACK"));
+    let mut answer = done("ROLLBACK");
+    answer.extend(ready(b'I'));
+    stage.engine(&answer);
+    assert!(stage.told().is_empty(), "the client hears at its next program");
+    assert!(stage.conversation.lease.is_none(), "released by answer");
+    assert_eq!(stage.conversation.forced, Forced::RolledBack { told: false });
+}
+
+#[test]
+fn w12_commit_after_a_forced_rollback_never_looks_like_success() {
+    both(|stage| {
+        idle_writer(stage);
+        stage.client(&query("COMMIT"));
+        assert_eq!(stage.told(), ["E:ZF009", "ZI"]);
+        assert!(stage.sent().is_empty());
+        idle_writer_again(stage);
+    });
+    both(|stage| {
+        idle_writer(stage);
+        let mut batch = parse("", "COMMIT");
+        batch.extend(bind("", ""));
+        batch.extend(execute());
+        batch.extend(sync());
+        stage.client(&batch);
+        assert_eq!(stage.told(), ["E:ZF009", "ZI"]);
+        assert!(stage.sent().is_empty());
+    });
+}
+
+fn idle_writer_again(stage: &mut Stage) {
+    stage.open();
+    stage.client(&query("SELECT 1"));
+    assert_eq!(stage.sent(), query("SELECT 1"), "afterwards all is as usual");
+}
+
+#[test]
+fn w12_the_next_statement_finds_a_failed_transaction_of_the_engines_own() {
+    both(|stage| {
+        idle_writer(stage);
+        stage.client(&query("UPDATE t SET a = 2"));
+        let sent = stage.sent();
+        assert!(sent.starts_with(&query("BEGIN")));
+        let mut answer = done("BEGIN");
+        answer.extend(ready(b'T'));
+        answer.extend(Stage::stand_in_error(&sent));
+        answer.extend(ready(b'E'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:ZF009", "ZE"]);
+    });
+}
+
+#[test]
+fn w12_rollback_passes() {
+    both(|stage| {
+        idle_writer(stage);
+        stage.client(&query("ROLLBACK"));
+        let sent = stage.sent();
+        assert!(sent.starts_with(&query("BEGIN")) && sent.ends_with(&query("ROLLBACK")));
+        let mut answer = done("BEGIN");
+        answer.extend(ready(b'T'));
+        stage.engine(&answer);
+        let mut answer = done("ROLLBACK");
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["C", "ZI"]);
+    });
+}
+
+#[test]
+fn w13_a_running_statement_is_cancelled_told_and_rolled_back() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ready(b'T'));
+        stage.client(&query("UPDATE t SET a = 1"));
+        stage.close();
+        stage.sent();
+        stage.told();
+        let before = stage.gate.word().generation();
+        let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+        assert_eq!(action, Action::Cancel);
+        let mut answer = error("57014", "canceling statement due to user request");
+        answer.extend(ready(b'E'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:ZF009", "ZE"]);
+        assert!(stage.conversation.lease.is_some(), "a failed block may have savepoints");
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        assert_eq!(stage.sent(), query("ROLLBACK"));
+        let mut answer = done("ROLLBACK");
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert!(stage.conversation.lease.is_none());
+        stage.client(&sync());
+        assert_eq!(stage.told(), ["ZE"], "the client goes on believing what it was told");
+    });
+}
+
+#[test]
+fn w13_an_order_concerns_older_writers_only() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ready(b'T'));
+        stage.close();
+        let before = stage.gate.word().generation();
+        let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+        assert_eq!(action, Action::None);
+        assert_eq!(stage.conversation.forced, Forced::No, "a reader is left alone");
+    });
+}
+
+#[test]
+fn control_arm_a_cancelled_statement_without_an_order_keeps_its_own_error() {
+    both(|stage| {
+        stage.client(&query("UPDATE t SET a = 1"));
+        let mut answer = error("57014", "canceling statement due to user request");
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        assert_eq!(stage.told(), ["E:57014", "ZI"]);
+    });
+}
+
+#[test]
+fn protocol_errors_name_the_fault() {
+    let mut out = BytesMut::new();
+    client::protocol_error(&mut out, "invalid frontend message type 33");
+    assert_eq!(field(&out[5..], b'C'), Some(&b"08P01"[..]));
+    let _status = refusal::Status::from_byte(b'?');
+    assert_eq!(refusal::Status::from_byte(b'?'), refusal::Status::Open, "unknown keeps leases");
+}
