@@ -15,6 +15,7 @@ use crate::base::limits;
 use crate::control::answer::BlockerReport;
 use crate::control::orphans;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
+use crate::gate::drain::Drain;
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
 
@@ -65,8 +66,12 @@ impl BlockerReport {
                  shows that the backend is gone"
             };
             ("orphan", why)
-        } else {
+        } else if slot.stamp().is_some_and(|stamp| stamp.writer) {
             ("writer", "a write admitted before the gate closed has not ended")
+        } else {
+            let why = "a read admitted before the gate closed runs without the guard, and no \
+                       engine lock would stop a function in it from writing";
+            ("reader", why)
         };
         let own_age = now_ms.saturating_sub(slot.since_ms());
         Self {
@@ -84,7 +89,7 @@ impl BlockerReport {
     }
 }
 
-/// Whether a slot's lease is one that a drain of `generation` waits for.
+/// Whether a slot's lease is a writer's that a drain of `generation` waits for.
 pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
     slot.stamp().is_some_and(|stamp| stamp.writer && stamp.generation < generation)
 }
@@ -92,7 +97,7 @@ pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
 /// What the proxy knows about its sessions at this moment, for a census.
 pub(in crate::control) fn proxy_view(
     gate: &Gate,
-    generation: Generation,
+    drain: &Drain,
     sole_path_required: bool,
 ) -> ProxyView {
     let mut sessions = HashMap::new();
@@ -105,7 +110,7 @@ pub(in crate::control) fn proxy_view(
         if slot.is_abandoned() {
             orphans.push(Orphan { pid, session: slot.id(), backend_start: None });
         } else {
-            let is_writer = blocks(&slot, generation);
+            let is_writer = drain.waits_for(&slot);
             let in_program = slot.stamp().is_some();
             let session = ProxySession { session: slot.id(), is_writer, in_program };
             sessions.insert(pid, session);
@@ -117,7 +122,7 @@ pub(in crate::control) fn proxy_view(
 impl Run<'_> {
     pub(super) fn proxy_view(&self) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
-        proxy_view(&self.gate, self.drain.generation(), sole_path)
+        proxy_view(&self.gate, &self.drain, sole_path)
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.
