@@ -215,7 +215,7 @@ async fn force_orders_the_session_with_the_drains_generation() {
     assert_eq!((forced.len(), forced[0].kind), (1, ForcedKind::Rollback));
     assert_eq!((forced[0].session, forced[0].engine_pid), (Some(SessionId(1)), 11));
     assert_eq!(rig.engine.count("terminate"), 0);
-    assert!(rig.metrics.encode().contains(r#"fencewire_forced_total{kind="rollback"} 1"#));
+    assert!(rig.metrics.encode().contains(r#"fencewire_fence_forced_total{kind="rollback"} 1"#));
 }
 
 #[tokio::test]
