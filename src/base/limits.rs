@@ -72,6 +72,9 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
+/// Longest message, by its length field: a little above the gigabyte that PostgreSQL takes of a
+/// client or allocates for a row. Nothing is ever buffered to it.
+pub const FRAME_LENGTH_MAX: usize = (1 << 30) + 64;
 /// Longest statement text that is read to its end before it is forwarded; longer ones are judged
 /// by their beginning and are at least unprovable.
 pub const STATEMENT_INSPECT_BYTES_MAX: usize = 1 << 20;

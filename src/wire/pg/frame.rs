@@ -4,6 +4,8 @@
 //! understand (wire.md W22). Pure. Used by both directions of the relay. It doesn't know what a
 //! type means beyond the few names below.
 
+use crate::base::limits::FRAME_LENGTH_MAX;
+
 /// Bytes of a header: type and length.
 pub(crate) const HEADER: usize = 5;
 
@@ -16,9 +18,9 @@ pub(crate) struct Header {
     pub(crate) body: usize,
 }
 
-/// A length field that can't be: less than four.
+/// A length field that can't be: less than four, or more than PostgreSQL takes or sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("message of type {tag:#04x} with length {length}: expected at least 4")]
+#[error("message of type {tag:#04x} with length {length}: expected 4 to {FRAME_LENGTH_MAX}")]
 pub(crate) struct BadLength {
     pub(crate) tag: u8,
     pub(crate) length: i32,
@@ -29,7 +31,9 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Option<Header>, BadLength> {
     let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
     let length = i32::from_be_bytes([a, b, c, d]);
     match usize::try_from(length) {
-        Ok(length) if length >= 4 => Ok(Some(Header { tag, body: length - 4 })),
+        Ok(length) if (4..=FRAME_LENGTH_MAX).contains(&length) => {
+            Ok(Some(Header { tag, body: length - 4 }))
+        }
         Ok(_) | Err(_) => Err(BadLength { tag, length }),
     }
 }
@@ -55,6 +59,8 @@ mod tests {
     fn refuses_lengths_that_cannot_be() {
         assert!(header(b"Q\0\0\0\x03").is_err());
         assert!(header(b"Q\xff\xff\xff\xff").is_err());
+        assert!(header(b"Q\x7f\xff\xff\xff").is_err());
+        assert!(header(b"D\x3f\xff\xff\xff").is_ok());
     }
 
     #[test]
