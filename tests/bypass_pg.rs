@@ -9,7 +9,6 @@ mod acceptance;
 mod support;
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use acceptance::{
     Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, patient,
@@ -241,7 +240,8 @@ fn w09_a_guarded_write_in_the_middle_of_a_string_fails_the_string() {
 #[test]
 fn w12_a_transaction_the_fence_rolled_back_never_looks_committed() {
     let site = Site::shared();
-    let sessions: [(&str, &dyn Fn(&mut Wire) -> Answer, &str, char); 6] = [
+    type Says<'a> = (&'a str, &'a dyn Fn(&mut Wire) -> Answer, &'a str, char);
+    let sessions: [Says<'_>; 6] = [
         ("COMMIT", &|c| c.query("COMMIT"), "ZF009", 'I'),
         ("END, extended", &|c| c.extended("END", &[]), "ZF009", 'I'),
         ("PREPARE", &|c| c.query("PREPARE TRANSACTION 'never'"), "ZF009", 'I'),

@@ -41,7 +41,7 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 
 /// Who may make a `DrainProof`: where it is defined, where it is earned, where it is loaded.
 const PROOF_MAKERS: &[&str] =
-    &["src/fence/proof.rs", "src/control/drain/completion.rs", "src/store/record.rs"];
+    &["src/fence/proof.rs", "src/control/drain.rs", "src/store/record.rs"];
 
 /// Where a ban holds.
 #[derive(Clone, Copy, PartialEq)]
