@@ -191,17 +191,19 @@ impl<'a> CallSite<'a> {
     /// `) AS [[NOT] MATERIALIZED] (` and a query.
     fn is_query_name(&self) -> bool {
         let Some(before) = self.first.checked_sub(1) else { return false };
-        if is_keyword(self.text, before, "with")
-            || (before > 0
-                && is_keyword(self.text, before - 1, "with")
-                && self.text.is_any(before, &["recursive", "ordinality"]))
-        {
+        let behind_with = before > 0 && is_keyword(self.text, before - 1, "with");
+        if behind_with && self.text.is(before, "ordinality") {
             return true;
         }
         let Some(close) = self.text.mate(self.open) else { return false };
         let mut at = close + 1;
         if !self.text.is(at, "as") {
             return false;
+        }
+        if is_keyword(self.text, before, "with")
+            || (behind_with && self.text.is(before, "recursive"))
+        {
+            return true;
         }
         at += 1;
         if self.text.is(at, "not") {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
@@ -119,6 +120,13 @@ pub(crate) struct Conversation {
     pub(crate) gates: Arc<Gates>,
 }
 
+/// Fault points of the statement path park or abort; an injected error means nothing here.
+fn pass(outcome: Result<(), fault::Fault>) {
+    if let Err(fault) = outcome {
+        tracing::error!(%fault, "ignored");
+    }
+}
+
 impl Conversation {
     /// A session right after the engine's first ReadyForQuery.
     pub(crate) fn new(
@@ -179,6 +187,7 @@ impl Conversation {
         now_ms: u64,
         out: &mut Outgoing<'_>,
     ) -> Result<bool, Box<Refusal>> {
+        pass(fault::point("wire.before_admission"));
         let begins = !self.owed.has_open_tail();
         let fresh = self.lease.is_none();
         let guard = match &mut self.lease {
@@ -207,6 +216,7 @@ impl Conversation {
         if begins {
             self.arm(guard, out);
         }
+        pass(fault::point("wire.after_admission"));
         Ok(guard == Guard::On)
     }
 
