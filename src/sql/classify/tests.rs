@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use super::super::dialect::Lexing;
 use super::super::statement::{Classified, StatementClass, TxEffect};
@@ -453,9 +454,19 @@ fn literal_decides(text: &str) -> bool {
     lower.contains("set_config") || lower.contains("explain (")
 }
 
-/// More cases than usual, and no file of failures: a failure belongs in the table.
+/// More cases than usual, and no file of failures: a failure belongs in the table. The same cases
+/// in every run, so that a red gate means a change; PROPTEST_RNG_SEED and PROPTEST_CASES look
+/// further.
 fn settings() -> ProptestConfig {
-    ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() }
+    let asked = |name: &str| std::env::var_os(name).is_some();
+    let mut settings = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if !asked("PROPTEST_RNG_SEED") {
+        settings.rng_seed = RngSeed::Fixed(0x0fe2_ce41);
+    }
+    if !asked("PROPTEST_CASES") {
+        settings.cases = 1_000;
+    }
+    settings
 }
 
 proptest! {
