@@ -242,7 +242,7 @@ impl Run<'_> {
             Err(error) => return self.rest_on(error).await,
         };
         self.enter(DrainPhase::Census);
-        let Some(before) = self.census(&seen).await? else {
+        let Some(before) = self.census(&seen, self.ticket.settings.engine_lock).await? else {
             return Ok(None);
         };
         self.enter(DrainPhase::EngineLock);
@@ -257,7 +257,7 @@ impl Run<'_> {
             Ok(boundary) => boundary,
             Err(error) => return self.rest_on(error).await,
         };
-        let Some(after) = self.census(&seen).await? else {
+        let Some(after) = self.census(&seen, lock.mode).await? else {
             return Ok(None);
         };
         // The lock must have stood from before the boundary until now.
@@ -313,9 +313,13 @@ impl Run<'_> {
     }
 
     /// Asks the engine what is left; `None` after a rest, when something is.
-    async fn census(&mut self, seen: &Arc<dyn Observation>) -> Result<Option<ClearCensus>, Stop> {
+    async fn census(
+        &mut self,
+        seen: &Arc<dyn Observation>,
+        lock: LockMode,
+    ) -> Result<Option<ClearCensus>, Stop> {
         self.settle_orphans().await;
-        let view = self.proxy_view();
+        let view = self.proxy_view(lock);
         match seen.census(&view).await {
             Ok(CensusAnswer::Clear(clear)) => Ok(Some(clear)),
             Ok(CensusAnswer::Residue(blockers)) => {

@@ -15,6 +15,7 @@ use crate::base::limits;
 use crate::control::answer::BlockerReport;
 use crate::control::orphans;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
+use crate::fence::record::LockMode;
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
 
@@ -94,6 +95,7 @@ pub(in crate::control) fn proxy_view(
     gate: &Gate,
     generation: Generation,
     sole_path_required: bool,
+    reads_block: bool,
 ) -> ProxyView {
     let mut sessions = HashMap::new();
     let mut orphans = Vec::new();
@@ -106,18 +108,25 @@ pub(in crate::control) fn proxy_view(
             orphans.push(Orphan { pid, session: slot.id(), backend_start: None });
         } else {
             let is_writer = blocks(&slot, generation);
-            let in_program = slot.stamp().is_some();
-            let session = ProxySession { session: slot.id(), is_writer, in_program };
+            let stamp = slot.stamp();
+            let session = ProxySession {
+                session: slot.id(),
+                is_writer,
+                in_program: stamp.is_some(),
+                unguarded: stamp.is_some_and(|stamp| stamp.generation < generation),
+            };
             sessions.insert(pid, session);
         }
     }
-    ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
+    ProxyView { sessions, orphans, sole_path_required, reads_block, ..ProxyView::default() }
 }
 
 impl Run<'_> {
-    pub(super) fn proxy_view(&self) -> ProxyView {
+    /// `lock` is the engine lock that will stay behind the proof.
+    pub(super) fn proxy_view(&self, lock: LockMode) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
-        proxy_view(&self.gate, self.drain.generation(), sole_path)
+        let reads_block = lock != LockMode::Hold;
+        proxy_view(&self.gate, self.drain.generation(), sole_path, reads_block)
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.
