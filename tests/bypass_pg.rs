@@ -261,7 +261,11 @@ fn w12_a_transaction_the_fence_rolled_back_never_looks_committed() {
         assert_eq!(seen, ((*expected).to_owned(), *status), "{name}: {answer:?}");
         assert!(!answer.tags().iter().any(|t| t == "COMMIT"), "{name}: {answer:?}");
         if answer.status == 'E' {
-            assert_eq!(code(&client.query("ROLLBACK TO a")), "3B001", "{name}: savepoints are gone");
+            assert_eq!(
+                code(&client.query("ROLLBACK TO a")),
+                "3B001",
+                "{name}: savepoints are gone"
+            );
             assert_eq!(client.query("COMMIT").ok().tags(), ["ROLLBACK"], "{name}");
         }
         client.query("SELECT 1").ok();

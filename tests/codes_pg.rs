@@ -260,7 +260,8 @@ fn acceptance_19_fence_codes_are_distinct_from_every_other_refusal() {
     let missing = Wire::try_connect(port, "wire", "no_such_database", &[]).err().unwrap();
     assert_eq!(missing[&'C'], "3D000");
     let target = Target { cluster: site.cluster, port, client_tls: false, engine_tls: false };
-    let error = run_failing(target.psql(&site.db).env("PGPASSWORD", "wrong").args(["-c", "TABLE t"]));
+    let error =
+        run_failing(target.psql(&site.db).env("PGPASSWORD", "wrong").args(["-c", "TABLE t"]));
     assert!(error.contains("password authentication failed"), "{error}");
     assert!(!error.contains("MIGRATION"), "{error}");
     let mut client = site.client();

@@ -261,7 +261,10 @@ fn dies(proxy: &mut Proxy, db: &str, route: &str, body: &Value, point: &str) {
 #[track_caller]
 fn expect_state(site: &Site<'_>, point: &str, state: &str, revision: u64, first: &str) {
     let fence = &site.inspect()["fence"];
-    assert_eq!((fence["state"].as_str(), fence["revision"].as_u64()), (Some(state), Some(revision)));
+    assert_eq!(
+        (fence["state"].as_str(), fence["revision"].as_u64()),
+        (Some(state), Some(revision))
+    );
     let open = matches!(state, UNFENCED | RELEASED);
     let admission = if open { "open" } else { "closed" };
     assert_eq!(fence["admission"]["write"], admission, "{point}");

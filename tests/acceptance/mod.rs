@@ -294,8 +294,7 @@ pub fn code(answer: &crate::support::wire::Answer) -> String {
 pub fn metric(proxy: &Proxy, series: &str) -> u64 {
     let token = format!("Bearer {}", proxy.admin_key());
     let headers = [("Authorization", token.as_str())];
-    let answer =
-        crate::support::http::request(proxy.admin_port(), "GET", "/metrics", &headers, "");
+    let answer = crate::support::http::request(proxy.admin_port(), "GET", "/metrics", &headers, "");
     let (status, text) = answer.unwrap();
     assert_eq!(status, 200, "{text}");
     let line = text.lines().find_map(|line| line.strip_prefix(series));
