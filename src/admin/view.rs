@@ -1,8 +1,8 @@
 //! The shapes shown outside.
 //!
 //! Purpose: one JSON shape per thing, with the field names of the contract (1.6) and of conf.md;
-//! names are final, fields are only added. Timestamps are RFC 3339 UTC with milliseconds. Statements
-//! have their literals replaced unless the configuration shows them.
+//! names are final, fields are only added. Timestamps are RFC 3339 UTC with milliseconds.
+//! Statements have their literals replaced unless the configuration shows them.
 //!
 //! Callers: `admin/http`. Pure; nothing here reads anything.
 

@@ -73,7 +73,8 @@ pub(super) struct ServeArgs {
 #[derive(Args)]
 pub(super) struct DemoArgs {
     /// Which engine to start: postgres, the only one yet
-    #[arg(long, default_value = "postgres", value_parser = ["postgres"])]
+    #[arg(long, value_name = "ENGINE", default_value = "postgres")]
+    #[arg(value_parser = ["postgres", "mysql", "mariadb"])]
     #[arg(hide_possible_values = true, hide_default_value = true)]
     pub(super) engine: String,
 }

@@ -6,6 +6,7 @@
 
 mod args;
 mod ctl;
+mod demo;
 mod http;
 mod table;
 mod terminal;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::config::{Config, Flags, Machine};
-use args::{Cli, Command, DemoArgs, ServeArgs};
+use args::{Cli, Command, ServeArgs};
 use terminal::Terminal;
 
 /// Exit codes, as documented.
@@ -43,8 +44,8 @@ enum Next {
     Exit(u8),
     /// Run the proxy.
     Serve(Box<Config>),
-    /// Run the demonstration.
-    Demo(DemoArgs),
+    /// Run the demonstration, on PostgreSQL.
+    Demo,
 }
 
 /// Runs the program.
@@ -56,10 +57,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(args, &mut terminal) {
         Next::Exit(code) => ExitCode::from(code),
         Next::Serve(config) => crate::app::serve(*config),
-        // LEAD: `crate::cli::demo::run(...)`.
-        Next::Demo(args) => {
-            ExitCode::from(not_yet(&format!("demo --engine {}", args.engine), &mut terminal))
-        }
+        Next::Demo => ExitCode::from(demo::run(&mut terminal)),
     }
 }
 
@@ -78,7 +76,10 @@ fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) ->
     };
     match cli.command {
         Command::Serve(args) => serve(&args, terminal),
-        Command::Demo(args) => Next::Demo(args),
+        Command::Demo(args) if args.engine == "postgres" => Next::Demo,
+        Command::Demo(args) => {
+            Next::Exit(not_yet(&format!("demo --engine {}", args.engine), terminal))
+        }
         Command::Ctl(args) => Next::Exit(ctl::run(&args, terminal)),
         Command::CheckConfig { file } => Next::Exit(check_config(&file, terminal)),
         Command::Check(_) => Next::Exit(not_yet("check", terminal)),
@@ -174,6 +175,7 @@ mod tests {
             &["check", "migrations/", "--against", "x"],
             &["move", "plan", "--from", "old/app"],
             &["openapi"],
+            &["demo", "--engine", "mysql"],
             &["ctl", "seal-import", "new/app", "--operation", "x"],
             &["ctl", "route", "app", "new/app", "--expect", "old/app", "--operation", "x"],
             &["ctl", "adopt", "old/app", "--approver", "ann"],

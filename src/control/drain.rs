@@ -140,7 +140,7 @@ impl Control {
             report: DrainReport::default(),
         };
         run.begin();
-        let answer = run.to_the_end(request).await;
+        let answer = run.run_out(request).await;
         let took = self.clock.monotonic().saturating_sub(began);
         story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         story.forced.clone_from(&run.report.forced);
@@ -198,7 +198,7 @@ impl Run<'_> {
     }
 
     /// Proves and completes; `None` when it ended without.
-    async fn to_the_end(&mut self, request: Request) -> Option<Answer> {
+    async fn run_out(&mut self, request: Request) -> Option<Answer> {
         let kind = self.ticket.receipt.kind;
         loop {
             let found = match self.prove().await {

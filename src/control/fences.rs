@@ -144,8 +144,7 @@ impl Control {
             return Arc::clone(&line);
         }
         let make = || Arc::new(Line::new(namespace.clone()));
-        let line = Arc::clone(&self.lines.entry(namespace.clone()).or_insert_with(make));
-        line
+        Arc::clone(&self.lines.entry(namespace.clone()).or_insert_with(make))
     }
 
     pub(super) fn known_line(&self, namespace: &Namespace) -> Option<Arc<Line>> {
@@ -163,6 +162,14 @@ impl Control {
     /// # Cancel safety
     /// Cancel safe: the command runs on; sending it again joins it or finds its receipt.
     pub async fn execute(self: &Arc<Self>, actor: Actor, command: Command) -> Arc<Answer> {
+        if !self.ready() {
+            // A command would publish what it reads, and so open a gate before its time.
+            return Arc::new(Answer::failed(
+                "fences are still being read from the store; send the command again when /readyz \
+                 says so"
+                    .to_owned(),
+            ));
+        }
         if let Some(refusal) = self.not_yet(&command) {
             return Arc::new(Answer::refused(refusal));
         }
@@ -208,33 +215,34 @@ impl Control {
         command: Command,
     ) -> Answer {
         let (control, its_line) = (Arc::clone(self), Arc::clone(line));
-        let kind = command.kind();
+        let (its_actor, its_command) = (actor.clone(), command.clone());
         let work = spawn_named("fence-command-work", async move {
-            control.run(&its_line, request, &actor, &command).await
+            control.run(&its_line, request, &its_actor, &its_command).await
         });
         match work.await {
             Ok(answer) => answer,
-            Err(death) => self.died(line, request, kind, &death.to_string()),
+            Err(death) => {
+                let answer = self.died(line, request, &death.to_string());
+                self.tell(&actor, &command, &Story::new(), &answer);
+                answer
+            }
         }
     }
 
-    fn died(&self, line: &Line, request: Request, kind: CommandKind, how: &str) -> Answer {
+    fn died(&self, line: &Line, request: Request, how: &str) -> Answer {
         let key = request.key;
         tracing::error!(
             namespace = %line.namespace, operation = %key.operation, command = %key.command, how,
             "a fence command's task died; replay the same command, and report this as a bug"
         );
-        let answer = if line.pending() == Some(request) {
-            Answer::refused(indeterminate(line, request))
-        } else {
-            Answer::failed(format!(
-                "command {} on {} died before it was answered ({how}); what it committed stands, \
-                 replay the same command to learn it",
-                key.command, line.namespace
-            ))
-        };
-        self.metrics.fence.transition(kind.name(), answer.code.name());
-        answer
+        if line.pending() == Some(request) {
+            return Answer::refused(indeterminate(line, request));
+        }
+        Answer::failed(format!(
+            "command {} on {} died before it was answered ({how}); what it committed stands, \
+             replay the same command to learn it",
+            key.command, line.namespace
+        ))
     }
 
     /// What this version doesn't do yet is refused, never half done.

@@ -28,7 +28,7 @@ pub mod status;
 mod truth;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use answer::{Answer, AnswerCode, DrainReport, LockReport, Sight};
 pub use fences::{Control, Parts};

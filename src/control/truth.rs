@@ -130,9 +130,10 @@ impl Control {
             return;
         };
         let shown = gate.published();
-        let state = match truth.view.state() {
-            FenceState::Absent => FenceState::Unfenced,
-            other => other,
+        // A gate doesn't tell a missing database from an unfenced one; the engine does.
+        let state = match truth.view {
+            ControlView::NoRecord { .. } => FenceState::Unfenced,
+            ControlView::Record(_) | ControlView::UnknownUnavailable { .. } => truth.view.state(),
         };
         let same = shown.policy.overlay == Overlay::None
             && shown.policy.state == state

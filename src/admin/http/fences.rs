@@ -41,7 +41,7 @@ pub(super) fn key_required(api: &AdminApi) -> Option<Answered> {
     api.key.is_none().then(|| {
         precondition(
             Detail::AdminAuthRequired,
-            "no admin key is configured, so command routes are off; set [admin] key_file or key_env",
+            "no admin key is configured, so command routes are off; set [admin] key_file",
         )
     })
 }
@@ -163,7 +163,10 @@ pub(super) async fn inspect(
     if !api.control.capabilities().enabled && !api.control.has_fence_state(&namespace) {
         return off();
     }
-    let pairs = query.map(|Query(pairs)| pairs).unwrap_or_default();
+    let pairs = match query {
+        Ok(Query(pairs)) => pairs,
+        Err(error) => return precondition(Detail::InvalidArgument, &error.to_string()),
+    };
     let mut all = false;
     for (name, value) in &pairs {
         if name != "receipts" || value != "all" {

@@ -1,8 +1,9 @@
 //! Strict reading of a request's JSON body.
 //!
 //! Purpose: every mistake is answered with a sentence that names the field: an unknown one, a
-//! missing one, a value of the wrong kind. `null` counts as absent. Callers: `admin/http/fences.rs`.
-//! Pure.
+//! missing one, a value of the wrong kind. `null` counts as absent. Pure.
+//!
+//! Callers: `admin/http/fences.rs`.
 
 use serde_json::{Map, Value};
 
@@ -64,12 +65,11 @@ impl Fields {
     }
 
     fn text(&self, field: &str, value: &Value) -> Result<String, BadBody> {
-        match value {
-            Value::String(text) => Ok(text.clone()),
-            other => {
-                bad(format!("field {} is {}; it must be a string", self.name(field), kind(other)))
-            }
-        }
+        let Some(text) = value.as_str() else {
+            let name = self.name(field);
+            return bad(format!("field {name} is {}; it must be a string", kind(value)));
+        };
+        Ok(text.to_owned())
     }
 
     fn number(&self, field: &str, value: &Value) -> Result<u64, BadBody> {
@@ -83,12 +83,11 @@ impl Fields {
     }
 
     fn object(&self, field: &str, value: Value) -> Result<Self, BadBody> {
-        match value {
-            Value::Object(left) => Ok(Self { within: format!("{}.", self.name(field)), left }),
-            other => {
-                bad(format!("field {} is {}; it must be an object", self.name(field), kind(&other)))
-            }
-        }
+        let name = self.name(field);
+        let Value::Object(left) = value else {
+            return bad(format!("field {name} is {}; it must be an object", kind(&value)));
+        };
+        Ok(Self { within: format!("{name}."), left })
     }
 
     /// Everything must have been read.

@@ -114,3 +114,36 @@ impl Control {
         Committed::Yes(persisted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::Generation;
+    use crate::fence::receipt::Fingerprint;
+    use crate::fence::sample;
+
+    #[test]
+    fn a_task_that_dies_in_a_commit_leaves_everything_closed() {
+        let gates = Arc::new(Gates::new(Generation(1)));
+        gates.recovered();
+        let line = Arc::new(Line::new(sample::namespace()));
+        let key = crate::fence::command::CommandKey {
+            operation: sample::operation(1),
+            command: sample::command_id(1),
+        };
+        let request = Request { key, fingerprint: Fingerprint([0; 32]) };
+        let doubt =
+            |armed| Doubt { gates: Arc::clone(&gates), line: Arc::clone(&line), request, armed };
+        let gate = gates.gate(&line.namespace);
+        doubt(true).resolve();
+        assert!(line.pending().is_none() && gate.word().all_open());
+        let dying = doubt(true);
+        let died = std::thread::spawn(move || {
+            let _dying = dying;
+            panic!("on purpose");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(line.pending(), Some(request));
+        assert!(!gate.published().policy.reads_open() && !gate.word().writes_open());
+    }
+}

@@ -41,10 +41,29 @@ pub(in crate::control) struct Story {
     pub(in crate::control) unproven: Option<DrainReport>,
 }
 
+impl Story {
+    pub(super) const fn new() -> Self {
+        Self {
+            replay: Replay::None,
+            before: (FenceState::UnknownUnavailable, Revision(0)),
+            live: None,
+            drain_ms: None,
+            forced: Vec::new(),
+            unproven: None,
+        }
+    }
+}
+
 /// What follows a turn.
 enum Step {
-    Answered(Answer),
+    Answered(Box<Answer>),
     Drain(Box<Ticket>),
+}
+
+impl Step {
+    fn answered(answer: Answer) -> Self {
+        Self::Answered(Box::new(answer))
+    }
 }
 
 /// What a decision is carried out with.
@@ -67,17 +86,11 @@ impl Control {
         actor: &Actor,
         command: &Command,
     ) -> Answer {
-        let mut story = Story {
-            replay: Replay::None,
-            before: (FenceState::UnknownUnavailable, Revision(0)),
-            live: None,
-            drain_ms: None,
-            forced: Vec::new(),
-            unproven: None,
-        };
+        let mut story = Story::new();
         let turn = line.transition.lock().await;
         let answer = match self.decide_and_commit(line, request, command, &mut story).await {
-            Step::Answered(mut answer) => {
+            Step::Answered(answer) => {
+                let mut answer = *answer;
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
                 self.tell(actor, command, &story, &answer);
                 drop(turn);
@@ -110,11 +123,11 @@ impl Control {
         for _ in 0..limits::DECIDE_ROUNDS_MAX {
             // 0. Before the store is read: while one commit is unknown, only that very request.
             if let Some(pending) = line.pending().filter(|pending| *pending != request) {
-                return Step::Answered(Answer::refused(indeterminate(line, pending)));
+                return Step::answered(Answer::refused(indeterminate(line, pending)));
             }
             let (mut truth, receipt) = match self.read_back(command).await {
                 Ok(read) => read,
-                Err(error) => return Step::Answered(unread(line, request, &error)),
+                Err(error) => return Step::answered(unread(line, request, &error)),
             };
             // Both were read, so what was pending is known now. Nobody else can come in between:
             // the transition lock is held.
@@ -136,12 +149,12 @@ impl Control {
                     story.replay = Replay::Replay;
                     self.settle_gate(line, &truth).await;
                     self.hold_lock(line, truth.view.record());
-                    return Step::Answered(Answer::with_receipt(receipt, true));
+                    return Step::answered(Answer::with_receipt(receipt, true));
                 }
                 Decision::Historical(receipt) => {
                     story.replay = Replay::Replay;
                     self.settle_gate(line, &truth).await;
-                    return Step::Answered(historical(receipt));
+                    return Step::answered(historical(receipt));
                 }
                 Decision::Resume(receipt) => {
                     story.replay = Replay::Resume;
@@ -153,12 +166,12 @@ impl Control {
                         story.replay = Replay::Conflict;
                     }
                     self.settle_gate(line, &truth).await;
-                    return Step::Answered(Answer::refused(refusal));
+                    return Step::answered(Answer::refused(refusal));
                 }
             }
         }
         self.settle_on_store(line).await;
-        Step::Answered(Answer::failed(format!(
+        Step::answered(Answer::failed(format!(
             "others committed changes of {} first, {} times in a row; inspect it, then replay",
             command.namespace,
             limits::DECIDE_ROUNDS_MAX
@@ -197,7 +210,8 @@ impl Control {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%namespace, %error, "the engine did not say which database it is");
+                    let what = "the engine did not say which database it is";
+                    tracing::warn!(%namespace, %error, "{what}");
                 }
             }
         }
@@ -246,9 +260,9 @@ impl Control {
             Committed::Conflict => return None,
             Committed::No(words) => {
                 self.settle_after_failure(line, truth).await;
-                return Some(Step::Answered(Answer::failed(format!(
-                    "{} on {}: nothing was committed, admission is as it was before ({words}); replay \
-                     the command",
+                return Some(Step::answered(Answer::failed(format!(
+                    "{} on {}: nothing was committed, admission is as it was before ({words}); \
+                     replay the command",
                     kind, command.namespace
                 ))));
             }
@@ -256,7 +270,7 @@ impl Control {
                 let refusal = indeterminate(line, request);
                 let message = format!("{} ({words})", refusal.message);
                 let refusal = ControlRefusal { message, ..refusal };
-                return Some(Step::Answered(Answer::refused(refusal)));
+                return Some(Step::answered(Answer::refused(refusal)));
             }
         };
         Point::BeforePublish.pass(kind).await;
@@ -270,7 +284,7 @@ impl Control {
             return Some(self.to_drain(command, receipt, persisted.record(), false));
         }
         self.hold_lock(line, persisted.record());
-        Some(Step::Answered(Answer::with_receipt(receipt, false)))
+        Some(Step::answered(Answer::with_receipt(receipt, false)))
     }
 
     fn to_drain(
@@ -336,7 +350,7 @@ impl Control {
     }
 
     /// The one audit event and the numbers of an answered command.
-    fn tell(&self, actor: &Actor, command: &Command, story: &Story, answer: &Answer) {
+    pub(super) fn tell(&self, actor: &Actor, command: &Command, story: &Story, answer: &Answer) {
         let fence = &self.metrics.fence;
         fence.transition(command.kind().name(), answer.code.name());
         match story.replay {

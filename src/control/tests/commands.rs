@@ -52,7 +52,7 @@ async fn refusals_write_nothing_and_leave_the_gate_open() {
     let rig = Rig::new().await;
     let mut stale = patient(1, 1);
     stale.expected_revision = Revision(4);
-    assert_eq!(code(&*rig.run(stale).await), ControlCode::RevisionMismatch);
+    assert_eq!(code(&rig.run(stale).await), ControlCode::RevisionMismatch);
     let mut other = patient(1, 2);
     other.arguments = Arguments::AcquireSourceWriteFence {
         identity: crate::fence::record::Identity { engine_id: "1".to_owned(), ..identity() },
@@ -121,7 +121,7 @@ async fn the_same_request_twice_at_once_is_one_command() {
     lease.answered();
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     assert_eq!(code(&first), ControlCode::Applied);
-    assert_eq!(first.receipt, second.receipt);
+    assert!(Arc::ptr_eq(&first, &second), "one answer");
     assert_eq!(rig.engine.count("boundary"), 1, "one drain");
 }
 
@@ -138,7 +138,7 @@ async fn a_caller_who_goes_away_interrupts_nothing() {
         rig.gate().published().policy.state == FenceState::SourceWriteFenced
     })
     .await;
-    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_commit_that_did_not_happen_reopens_with_another_generation() {
     let inspection = rig.inspect().await;
     assert_eq!(inspection.sight.state, FenceState::Unfenced);
     assert!(inspection.receipts.is_empty());
-    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied, "replay does it");
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied, "replay does it");
 }
 
 #[tokio::test]
@@ -171,9 +171,9 @@ async fn an_unknown_commit_closes_everything_and_only_its_command_gets_on() {
         assert_eq!(code(&other), ControlCode::CommitIndeterminate);
         let mut differs = patient(1, 1);
         differs.expected_revision = Revision(9);
-        assert_eq!(code(&*rig.run(differs).await), ControlCode::CommitIndeterminate);
+        assert_eq!(code(&rig.run(differs).await), ControlCode::CommitIndeterminate);
         rig.store.fail_reads(true);
-        assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::CommitIndeterminate);
+        assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::CommitIndeterminate);
         rig.store.fail_reads(false);
         let answer = rig.run(patient(1, 1)).await;
         assert_eq!((code(&answer), revision_after(&answer)), (ControlCode::Applied, 2));
@@ -195,7 +195,7 @@ async fn an_unknown_final_commit_and_an_unknown_release_are_read_back() {
 
         rig.store.plan_commits([fault]);
         let out = release(1, 2, FenceState::SourceWriteFenced, 2);
-        assert_eq!(code(&*rig.run(out.clone()).await), ControlCode::CommitIndeterminate);
+        assert_eq!(code(&rig.run(out.clone()).await), ControlCode::CommitIndeterminate);
         assert!(!rig.may_write() && rig.engine.is_locked(), "closed until it is known");
         let answer = rig.run(out).await;
         assert_eq!((code(&answer), revision_after(&answer)), (ControlCode::Applied, 3));
@@ -219,7 +219,7 @@ async fn a_task_that_dies_is_answered() {
     assert_eq!(answer.code, AnswerCode::Failed);
     assert!(answer.message.as_ref().unwrap().contains("died"));
     rig.engine.panics(false);
-    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
 }
 
 #[tokio::test]
@@ -232,4 +232,31 @@ async fn what_this_version_lacks_is_refused_whole() {
     let answer = rig.run(acquire(1, 2, held)).await;
     assert!(answer.message.as_ref().unwrap().contains("not available yet"));
     assert!(rig.may_write());
+}
+
+/// The audit event is emitted beside the number; `tests/control_pg.rs` reads the events.
+#[tokio::test]
+async fn every_answer_is_counted_once() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    rig.run(at_once(1, 1)).await;
+    lease.answered();
+    rig.run(at_once(1, 1)).await;
+    rig.run(patient(2, 2)).await;
+    rig.run(release(1, 3, FenceState::SourceWriteFenced, 2)).await;
+    rig.engine.panics(true);
+    rig.run(patient(2, 4)).await;
+    let text = rig.metrics.encode();
+    for (command, outcome) in [
+        ("acquire_source_write_fence", "DRAINING"),
+        ("acquire_source_write_fence", "APPLIED"),
+        ("acquire_source_write_fence", "FENCE_OWNED_BY_ANOTHER_OPERATION"),
+        ("release_source_write_fence", "APPLIED"),
+        ("acquire_source_write_fence", "ERROR"),
+    ] {
+        let name = "fencewire_transitions_total";
+        let line = format!("{name}{{command=\"{command}\",outcome=\"{outcome}\"}} 1");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    assert!(text.contains("fencewire_drain_duration_seconds_count{kind=\"write\"} 1"), "{text}");
 }

@@ -82,7 +82,7 @@ async fn a_release_frees_a_lock_that_an_unfinished_drain_has_taken() {
     assert_eq!(code(&answer), ControlCode::Applied);
     assert!(!rig.engine.is_locked());
     assert_eq!(rig.engine.open_at_release(), [false]);
-    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Draining);
+    assert_eq!(code(&drain.await.unwrap()), ControlCode::Draining);
     assert!(!rig.engine.is_locked() && rig.may_write());
 }
 
@@ -96,7 +96,7 @@ async fn inspection_and_other_commands_do_not_wait_for_a_drain() {
     let other = rig.run(patient(2, 2)).await;
     assert_eq!(code(&other), ControlCode::OwnedByAnotherOperation);
     lease.answered();
-    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Applied);
+    assert_eq!(code(&drain.await.unwrap()), ControlCode::Applied);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_second_command_of_the_owner_joins_and_both_end() {
     let line = rig.control.line(&namespace());
     rig.until("both drains", |_| line.drain().1 == 2).await;
     lease.answered();
-    let mut codes = [code(&*first.await.unwrap()), code(&*second.await.unwrap())];
+    let mut codes = [code(&first.await.unwrap()), code(&second.await.unwrap())];
     codes.sort();
     assert_eq!(codes, [ControlCode::Applied, ControlCode::AlreadyApplied]);
     assert!(rig.engine.is_locked(), "one of them keeps the lock");
@@ -130,7 +130,7 @@ async fn residue_is_named_and_waited_for() {
     rig.until_blocked().await;
     assert_eq!(rig.control.drain_report(&namespace()).blockers[0].class, "prepared");
     rig.engine.residue(Vec::new());
-    assert_eq!(code(&*drain.await.unwrap()), ControlCode::Applied);
+    assert_eq!(code(&drain.await.unwrap()), ControlCode::Applied);
 }
 
 #[tokio::test]
@@ -138,15 +138,44 @@ async fn something_found_after_the_boundary_starts_it_over() {
     let rig = Rig::new().await;
     rig.engine.residue_once(Vec::new());
     rig.engine.residue_once(vec![blocker(42, Why::Writing)]);
-    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
     assert_eq!(rig.engine.count("boundary"), 2);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_before_the_proof_starts_it_over() {
+    let rig = Rig::new().await;
+    rig.engine.break_lock_at_boundary();
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!((rig.engine.count("lock"), rig.engine.count("boundary")), (2, 2));
+    assert!(rig.engine.is_locked());
+}
+
+#[tokio::test]
+async fn what_is_proven_after_a_release_and_another_fence_completes_neither() {
+    let rig = Rig::new().await;
+    let permits = rig.engine.park_at_boundary();
+    let first = rig.spawn(patient(1, 1));
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    let released = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
+    assert_eq!(code(&released), ControlCode::Applied);
+    assert!(rig.may_write() && !rig.engine.is_locked());
+    let (_seat, lease) = rig.writer(1, 11);
+    let again = rig.run(at_once(3, 3).expecting(FenceState::Released, 2)).await;
+    assert_eq!(code(&again), ControlCode::Draining, "{again:?}");
+    permits.add_permits(1);
+    assert_eq!(code(&first.await.unwrap()), ControlCode::Draining);
+    let sight = rig.inspect().await.sight;
+    assert_eq!((sight.state, sight.revision), (FenceState::SourceDraining, Revision(3)));
+    assert!(!rig.engine.is_locked());
+    lease.answered();
 }
 
 #[tokio::test]
 async fn an_engine_that_cannot_be_asked_proves_nothing() {
     let rig = Rig::new().await;
     let (_seat, lease) = rig.writer(1, 11);
-    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
     lease.answered();
     rig.engine.unreachable(true);
     let answer = rig.run(at_once(1, 1)).await;
@@ -155,7 +184,7 @@ async fn an_engine_that_cannot_be_asked_proves_nothing() {
     assert!(message.contains("census_unavailable"), "{message}");
     assert!(message.contains("connection refused"), "{message}");
     rig.engine.unreachable(false);
-    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
 }
 
 #[tokio::test]
@@ -213,7 +242,7 @@ async fn a_lost_session_counts_until_the_engine_shows_its_backend_gone() {
     assert_eq!(code(&answer), ControlCode::Draining);
     assert_eq!(rig.control.drain_report(&namespace()).blockers[0].class, "orphan");
     rig.engine.backend_gone(11);
-    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
     let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
     assert_eq!(evidence.releases.by_answer, 0);
 }
@@ -253,7 +282,7 @@ async fn the_census_is_told_who_may_still_write() {
     let rig = Rig::new().await;
     let reader = rig.seat(2, 12);
     let (read, _) = reader.begin(StatementClass::Read, 0).unwrap();
-    assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
     let view = rig.engine.views().pop().unwrap();
     let session = view.sessions[&12];
     assert!(!session.is_writer && session.in_program);
@@ -281,7 +310,7 @@ async fn lock_modes_are_told_in_the_evidence() {
         let settings = NamespaceSettings { engine_lock: mode, ..NamespaceSettings::default() };
         let rig = Rig::with(Arc::new(MemoryStore::new()), settings).await;
         rig.engine.lock_attempts(attempts);
-        assert_eq!(code(&*rig.run(patient(1, 1)).await), ControlCode::Applied);
+        assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
         let lock = rig.inspect().await.sight.record.unwrap().evidence.unwrap().engine_lock;
         assert_eq!((lock.mode, rig.engine.is_locked()), (reached, held), "{mode:?}");
         assert!(!lock.outcome.is_empty());

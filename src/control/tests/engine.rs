@@ -18,7 +18,7 @@ use crate::gate::registry::Gate;
 
 /// What one attempt at the lock comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LockScript {
+pub(crate) enum LockScript {
     Granted,
     Busy,
     NotAllowed,
@@ -41,16 +41,18 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     other_engine: bool,
+    breaks_at_boundary: bool,
+    boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct ScriptedEngine(Arc<Mutex<Script>>);
+pub(crate) struct ScriptedEngine(Arc<Mutex<Script>>);
 
-pub(super) fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     crate::fence::sample::identity()
 }
 
-pub(super) fn blocker(pid: i32, why: Why) -> Blocker {
+pub(crate) fn blocker(pid: i32, why: Why) -> Blocker {
     Blocker {
         session: None,
         pid: Some(pid),
@@ -74,16 +76,16 @@ impl ScriptedEngine {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(super) fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.script().log.clone()
     }
 
-    pub(super) fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.script().log.iter().filter(|entry| entry.starts_with(what)).count()
     }
 
     /// A backend that exists, running a transaction.
-    pub(super) fn backend(&self, pid: i32) {
+    pub(crate) fn backend(&self, pid: i32) {
         let activity = Activity {
             backend: BackendKey { pid, backend_start: EngineTime(1_750_000_000_000_000) },
             database: "app".to_owned(),
@@ -99,64 +101,76 @@ impl ScriptedEngine {
         self.script().alive.insert(pid, activity);
     }
 
-    pub(super) fn backend_gone(&self, pid: i32) {
+    pub(crate) fn backend_gone(&self, pid: i32) {
         self.script().alive.remove(&pid);
     }
 
-    pub(super) fn residue(&self, blockers: Vec<Blocker>) {
+    pub(crate) fn residue(&self, blockers: Vec<Blocker>) {
         self.script().residue = blockers;
     }
 
-    pub(super) fn residue_once(&self, blockers: Vec<Blocker>) {
+    pub(crate) fn residue_once(&self, blockers: Vec<Blocker>) {
         self.script().residue_once.push_back(blockers);
     }
 
-    pub(super) fn unreachable(&self, yes: bool) {
+    pub(crate) fn unreachable(&self, yes: bool) {
         self.script().unreachable = yes;
     }
 
-    pub(super) fn missing(&self) {
+    pub(crate) fn missing(&self) {
         self.script().missing = true;
     }
 
-    pub(super) fn panics(&self, yes: bool) {
+    pub(crate) fn panics(&self, yes: bool) {
         self.script().panics = yes;
     }
 
-    pub(super) fn survives_terminate(&self) {
+    pub(crate) fn survives_terminate(&self) {
         self.script().survives_terminate = true;
     }
 
-    pub(super) fn other_engine(&self) {
+    pub(crate) fn other_engine(&self) {
         self.script().other_engine = true;
     }
 
-    pub(super) fn lock_attempts(&self, attempts: impl IntoIterator<Item = LockScript>) {
+    /// The holder's connection breaks while the next boundary is read.
+    pub(crate) fn break_lock_at_boundary(&self) {
+        self.script().breaks_at_boundary = true;
+    }
+
+    /// From now on a boundary is read only with one of these permits.
+    pub(crate) fn park_at_boundary(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().boundary_gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    pub(crate) fn lock_attempts(&self, attempts: impl IntoIterator<Item = LockScript>) {
         self.script().lock_attempts.extend(attempts);
     }
 
     /// Whether somebody holds the lock now.
-    pub(super) fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         self.script().holders.iter().any(|lost| !*lost.borrow())
     }
 
     /// The holder's connection breaks.
-    pub(super) fn break_lock(&self) {
+    pub(crate) fn break_lock(&self) {
         for holder in &self.script().holders {
             holder.send_replace(true);
         }
     }
 
     /// At each release of the lock, notes whether this gate's writes are open.
-    pub(super) fn watch_gate(&self, gate: Arc<Gate>) {
+    pub(crate) fn watch_gate(&self, gate: Arc<Gate>) {
         self.script().watched = Some(gate);
     }
 
-    pub(super) fn open_at_release(&self) -> Vec<bool> {
+    pub(crate) fn open_at_release(&self) -> Vec<bool> {
         self.script().open_at_release.clone()
     }
 
-    pub(super) fn views(&self) -> Vec<ProxyView> {
+    pub(crate) fn views(&self) -> Vec<ProxyView> {
         self.script().views.clone()
     }
 
@@ -327,14 +341,23 @@ impl EnginePort for ScriptedEngine {
         revision: Revision,
     ) -> PortFuture<'a, Result<Boundary, EngineError>> {
         let asked = self.ask(format!("boundary {revision}"));
+        if std::mem::take(&mut self.script().breaks_at_boundary) {
+            self.break_lock();
+        }
         let engine_id = self.engine_id();
-        ready(asked.map(|()| Boundary {
-            kind: BoundaryKind::Lsn,
-            value: "0/16B3748".to_owned(),
-            engine_id,
-            timeline: Some(1),
-            marker: true,
-        }))
+        let gate = self.script().boundary_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked.map(|()| Boundary {
+                kind: BoundaryKind::Lsn,
+                value: "0/16B3748".to_owned(),
+                engine_id,
+                timeline: Some(1),
+                marker: true,
+            })
+        })
     }
 
     fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {

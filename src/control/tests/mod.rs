@@ -2,8 +2,7 @@
 
 mod commands;
 mod drains;
-mod engine;
-mod live;
+pub(crate) mod engine;
 mod locks;
 mod starts;
 
@@ -43,17 +42,17 @@ use crate::telemetry::metrics::Metrics;
 /// How long a test waits for what must come; only a broken build waits that long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Rig {
-    dir: Arc<tempfile::TempDir>,
-    store: Arc<FaultyStore>,
-    engine: ScriptedEngine,
-    metrics: Arc<Metrics>,
-    clock: Arc<dyn Clock>,
-    settings: NamespaceSettings,
-    control: Arc<Control>,
+pub(crate) struct Rig {
+    pub(crate) dir: Arc<tempfile::TempDir>,
+    pub(crate) store: Arc<FaultyStore>,
+    pub(crate) engine: ScriptedEngine,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: NamespaceSettings,
+    pub(crate) control: Arc<Control>,
 }
 
-fn namespace() -> Namespace {
+pub(crate) fn namespace() -> Namespace {
     sample::namespace()
 }
 
@@ -87,11 +86,11 @@ struct RigParts<'a> {
 }
 
 impl Rig {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Arc::new(MemoryStore::new()), NamespaceSettings::default()).await
     }
 
-    async fn with(inner: Arc<dyn FenceStore>, settings: NamespaceSettings) -> Self {
+    pub(crate) async fn with(inner: Arc<dyn FenceStore>, settings: NamespaceSettings) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let store = Arc::new(FaultyStore::new(inner));
         let engine = ScriptedEngine::default();
@@ -132,11 +131,11 @@ impl Rig {
         }
     }
 
-    fn gate(&self) -> Arc<Gate> {
+    pub(crate) fn gate(&self) -> Arc<Gate> {
         self.control.gates.gate(&namespace())
     }
 
-    fn seat(&self, session: u64, pid: i32) -> Arc<Seat> {
+    pub(crate) fn seat(&self, session: u64, pid: i32) -> Arc<Seat> {
         let card = Card {
             client: "10.0.0.7:4000".to_owned(),
             user: "app".to_owned(),
@@ -148,13 +147,13 @@ impl Rig {
         seat
     }
 
-    fn writer(&self, session: u64, pid: i32) -> (Arc<Seat>, Lease) {
+    pub(crate) fn writer(&self, session: u64, pid: i32) -> (Arc<Seat>, Lease) {
         let seat = self.seat(session, pid);
         let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
         (seat, lease)
     }
 
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         let seat = self.seat(999, 999);
         let admitted = seat.begin(StatementClass::Write, 0);
         match admitted {
@@ -166,7 +165,7 @@ impl Rig {
         }
     }
 
-    async fn run(&self, command: Command) -> Arc<Answer> {
+    pub(crate) async fn run(&self, command: Command) -> Arc<Answer> {
         self.control.execute(actor(), command).await
     }
 
@@ -180,7 +179,7 @@ impl Rig {
     }
 
     /// Polls until the drain report says so.
-    async fn until(&self, what: &str, holds: impl Fn(&Rig) -> bool) {
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Rig) -> bool) {
         let patience = tokio::time::Instant::now() + PATIENCE;
         while !holds(self) {
             assert!(tokio::time::Instant::now() < patience, "never came: {what}");
@@ -188,7 +187,7 @@ impl Rig {
         }
     }
 
-    async fn until_blocked(&self) {
+    pub(crate) async fn until_blocked(&self) {
         self.until("a named blocker", |rig| {
             let report = rig.control.drain_report(&namespace());
             report.command.is_some() && !report.blockers.is_empty()
@@ -247,7 +246,7 @@ fn id(number: u8) -> CommandId {
 }
 
 #[track_caller]
-fn code(answer: &Answer) -> ControlCode {
+fn code(answer: &Arc<Answer>) -> ControlCode {
     match answer.code {
         AnswerCode::Control(code) => code,
         AnswerCode::Failed => panic!("failed: {:?}", answer.message),

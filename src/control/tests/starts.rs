@@ -8,6 +8,8 @@ async fn nothing_is_open_before_recovery_and_everything_unfenced_is_after() {
     let rig = Rig::new().await;
     let next = rig.restarted();
     assert!(!next.control.ready() && !next.may_write());
+    assert_eq!(next.run(patient(1, 1)).await.code, AnswerCode::Failed);
+    assert!(!next.may_write(), "a command doesn't open what recovery hasn't");
     let fresh = rig.restarted();
     fresh.control.recover().await.unwrap();
     assert!(fresh.control.ready() && fresh.may_write());
@@ -17,7 +19,7 @@ async fn nothing_is_open_before_recovery_and_everything_unfenced_is_after() {
 async fn a_draining_fence_comes_back_closed_and_waits_for_its_command() {
     let rig = Rig::new().await;
     let (_seat, _lease) = rig.writer(1, 11);
-    assert_eq!(code(&*rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
     let next = rig.restarted();
     let found = next.control.recover().await.unwrap();
     assert_eq!(found.fences, [(namespace(), FenceState::SourceDraining)]);

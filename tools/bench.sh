@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the proxy and the bare relay as released, and measures them (tools/bench/run.py).
+#
+#   tools/bench.sh [--only queries,calls,bulk,idle] [--targets fencewire,...] [--no-document]
+#
+#   BENCH_QUICK=1   a look in under three minutes; prints only
+#
+# Needs what `tools/setup.sh bench` installs; a relay that isn't there is left out.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
+target=${CARGO_TARGET_DIR:-target}
+nice -n 5 cargo build --quiet --release --bin fencewire --example bare_relay
+quick=()
+[ -z "${BENCH_QUICK:-}" ] || quick=(--quick)
+exec python3 tools/bench/run.py "${quick[@]}" "$@" \
+  "$target/release/fencewire" "$target/release/examples/bare_relay"
