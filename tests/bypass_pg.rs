@@ -239,7 +239,8 @@ fn w09_a_guarded_write_in_the_middle_of_a_string_fails_the_string() {
 #[test]
 fn w12_a_transaction_the_fence_rolled_back_never_looks_committed() {
     let site = Site::shared();
-    let sessions: [(&str, &dyn Fn(&mut Wire) -> Answer, &str, char); 6] = [
+    type Program<'a> = &'a dyn Fn(&mut Wire) -> Answer;
+    let sessions: [(&str, Program<'_>, &str, char); 6] = [
         ("COMMIT", &|c| c.query("COMMIT"), "ZF009", 'I'),
         ("END, extended", &|c| c.extended("END", &[]), "ZF009", 'I'),
         ("PREPARE", &|c| c.query("PREPARE TRANSACTION 'never'"), "ZF009", 'I'),

@@ -25,7 +25,8 @@ pub(super) fn errors(talk: &mut Talk) {
         "SELECT missing FROM r",
         "INSERT INTO r VALUES (1, 'again')",
         "SELECT 'x'::int",
-        "DO $$ BEGIN RAISE EXCEPTION 'own' USING ERRCODE = 'AB123', DETAIL = 'd', HINT = 'h'; END $$",
+        "DO $$ BEGIN RAISE EXCEPTION 'own'
+             USING ERRCODE = 'AB123', DETAIL = 'd', HINT = 'h'; END $$",
         "SELECT 1/(n - 3) FROM r",
         "COMMIT PREPARED 'nothing'",
     ] {
