@@ -179,7 +179,7 @@ fn seen_by_engine(cluster: &PgCluster, text: &str) -> usize {
 }
 
 fn denials(proxy: &Proxy, code: &str, surface: &str) -> u64 {
-    let series = format!("fencewire_denials_total{{code=\"{code}\",surface=\"{surface}\"}}");
+    let series = format!("fencewire_fence_denials_total{{code=\"{code}\",surface=\"{surface}\"}}");
     metric(proxy, &series)
 }
 

@@ -334,8 +334,8 @@ fn acceptance_06_a_passed_deadline_answers_draining_and_only_the_release_complet
     assert_eq!(site.rows(), "1");
 }
 
-const FORCED: &str = "fencewire_forced_total{kind=\"rollback\"}";
-const TERMINATED: &str = "fencewire_forced_total{kind=\"backend_termination\"}";
+const FORCED: &str = "fencewire_fence_forced_total{kind=\"rollback\"}";
+const TERMINATED: &str = "fencewire_fence_forced_total{kind=\"backend_termination\"}";
 
 #[test]
 fn acceptance_07_an_idle_transaction_is_rolled_back_by_force() {
