@@ -3,6 +3,8 @@
 //! Purpose: W26, and the surfaces of conf.md that the fence tests don't touch. Everything runs
 //! against the built program and a real PostgreSQL.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::time::Duration;

@@ -75,10 +75,12 @@ const fn engine_lock(mode: config::EngineLock) -> engine::EngineLock {
     }
 }
 
+/// Address, settings and certificate of a listener.
+pub(crate) type ListenerParts =
+    (ListenAddress, Arc<ListenSettings>, Option<Arc<ReloadingServerTls>>);
+
 /// A listener's address and settings; its certificate files are read here.
-pub(crate) fn listen(
-    listen: &config::Listen,
-) -> Result<(ListenAddress, Arc<ListenSettings>, Option<Arc<ReloadingServerTls>>), AppError> {
+pub(crate) fn listen(listen: &config::Listen) -> Result<ListenerParts, AppError> {
     let address = match &listen.address {
         config::ListenAddress::Tcp { .. } => ListenAddress::Tcp(listen.address.to_string()),
         config::ListenAddress::Unix(path) => ListenAddress::Unix(path.clone()),

@@ -176,6 +176,7 @@ impl App {
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
+        drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
         control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
         let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
         let listening = accept(bound, &workers);

@@ -63,6 +63,9 @@ const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BY
 const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 
+/// How often programs are looked for that wait for the fence's own engine lock, in milliseconds;
+/// one that is found at two looks in a row is asked about.
+pub const LOCK_WAITERS_LOOK_MS: u64 = 100;
 /// How long a parked fault point waits for its file (debug builds), in milliseconds.
 pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 

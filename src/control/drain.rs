@@ -3,8 +3,9 @@
 //! Purpose: proof.md section 1, steps 4 to 8. Leases first, then the engine's own word (census),
 //! the engine's locks, the boundary, the census again; anything found sends it back to the start.
 //! A deadline decides when to answer or to force, and never completes anything (invariant 6).
-//! Evidence is put together in `drain/completion.rs`; who blocks, and what is forced, is in
-//! `drain/blockers.rs` and `drain/force.rs`.
+//! The proof is put together here and nowhere else but in the store's reading; what becomes of it
+//! is in `drain/completion.rs`, who blocks in `drain/blockers.rs`, what is forced in
+//! `drain/force.rs`.
 //!
 //! Invariants: 6, 7, 8. Callers: `control/fences.rs`, outside the transition lock. The completing
 //! commit takes that lock again and finds itself superseded if the record moved by one revision.
@@ -31,8 +32,11 @@ use crate::base::ids::Revision;
 use crate::base::limits;
 use crate::control::fences::Story;
 use crate::engine::{EngineError, LockError};
+use crate::fence::proof::{BoundaryClaim, CensusClaim, DrainProof, DrainedClaim, ProofError};
 use crate::fence::receipt::Receipt;
-use crate::fence::record::{Boundary, DrainPolicy, EngineLock, Forced, LockMode, OnDeadline};
+use crate::fence::record::{
+    Boundary, DrainPolicy, EngineLock, Forced, LockMode, OnDeadline, Releases,
+};
 use crate::gate::drain::{Drain, Drained};
 use crate::gate::registry::Gate;
 
@@ -124,6 +128,10 @@ impl Control {
         let Some(drain) = Drain::of(Arc::clone(&gate)) else {
             return self.superseded(line, request, &ticket).await;
         };
+        let mut drain = drain;
+        if ticket.settings.engine_lock != LockMode::Hold {
+            drain.wait_for_readers();
+        }
         let began = self.clock.monotonic();
         let mut run = Run {
             control: self,
@@ -242,7 +250,7 @@ impl Run<'_> {
             Err(error) => return self.rest_on(error).await,
         };
         self.enter(DrainPhase::Census);
-        let Some(before) = self.census(&seen, self.ticket.settings.engine_lock).await? else {
+        let Some(before) = self.census(&seen).await? else {
             return Ok(None);
         };
         self.enter(DrainPhase::EngineLock);
@@ -257,7 +265,7 @@ impl Run<'_> {
             Ok(boundary) => boundary,
             Err(error) => return self.rest_on(error).await,
         };
-        let Some(after) = self.census(&seen, lock.mode).await? else {
+        let Some(after) = self.census(&seen).await? else {
             return Ok(None);
         };
         // The lock must have stood from before the boundary until now.
@@ -313,13 +321,9 @@ impl Run<'_> {
     }
 
     /// Asks the engine what is left; `None` after a rest, when something is.
-    async fn census(
-        &mut self,
-        seen: &Arc<dyn Observation>,
-        lock: LockMode,
-    ) -> Result<Option<ClearCensus>, Stop> {
+    async fn census(&mut self, seen: &Arc<dyn Observation>) -> Result<Option<ClearCensus>, Stop> {
         self.settle_orphans().await;
-        let view = self.proxy_view(lock);
+        let view = self.proxy_view();
         match seen.census(&view).await {
             Ok(CensusAnswer::Clear(clear)) => Ok(Some(clear)),
             Ok(CensusAnswer::Residue(blockers)) => {
@@ -365,6 +369,10 @@ impl Run<'_> {
                 error @ (LockError::NotAllowed { .. } | LockError::TooMany { .. }),
             )) => {
                 tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
+                // Nothing at the engine stops a hidden writer then: reads are waited for, too.
+                if self.drain.wait_for_readers() {
+                    return Ok(None);
+                }
                 without(format!("not taken: {error}"))
             }
             Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {
@@ -472,6 +480,47 @@ impl Run<'_> {
                 "the drain is not proven yet; admission stays closed, replay the command".to_owned()
             }
         }
+    }
+
+    /// Puts the evidences together. They are taken by value: one set makes one proof.
+    fn assemble(&self, found: Findings) -> Result<DrainProof, ProofError> {
+        let Findings { drained, before, lock, boundary, after } = found;
+        let generation = drained.generation();
+        let direct = after.census.direct_sessions;
+        let direct_sessions = if direct == 0 {
+            Vec::new()
+        } else {
+            vec![format!("{direct} idle sessions that do not come through the proxy")]
+        };
+        let namespace = &self.line.namespace;
+        let differs = after.engine_id != before.engine_id || after.timeline != before.timeline;
+        if differs {
+            return Err(ProofError::Mismatch {
+                namespace: namespace.clone(),
+                piece: "the census after the boundary (engine)",
+                found: after.engine_id,
+                expected: before.engine_id,
+            });
+        }
+        let drained = DrainedClaim {
+            namespace: drained.namespace().clone(),
+            generation,
+            releases: Releases { by_answer: drained.by_answer(), by_engine: drained.by_engine() },
+            forced: self.report.forced.clone(),
+        };
+        let census = CensusClaim {
+            namespace: before.namespace,
+            generation,
+            engine_id: before.engine_id,
+            timeline: before.timeline,
+            before: before.census,
+            after: after.census,
+            direct_sessions,
+            engine_lock: lock,
+            non_transactional_tables: Vec::new(),
+        };
+        let boundary = BoundaryClaim { namespace: namespace.clone(), generation, boundary };
+        DrainProof::assemble(drained, census, boundary, self.control.clock.now_ms())
     }
 
     fn force(&mut self, forced: Forced) {

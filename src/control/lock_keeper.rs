@@ -17,12 +17,14 @@ use tokio::time::timeout;
 
 use super::answer::LockReport;
 use super::instant::rfc3339_ms;
+use super::lock_waiters;
 use super::port::{EnginePort, HeldLock};
 use crate::base::clock::Clock;
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::engine::LockError;
 use crate::fence::record::LockMode;
+use crate::gate::registry::Gate;
 use crate::telemetry::spawn::spawn_named;
 
 /// The right to take a namespace's lock until somebody lets go of it.
@@ -120,17 +122,25 @@ impl Keep {
     }
 
     /// Watches the lock until the ticket is void; takes it again whenever it is lost.
-    async fn keep(&self, ticket: LockTicket, engine: Arc<dyn EnginePort>, wait: Duration) {
+    async fn keep(
+        &self,
+        ticket: LockTicket,
+        gate: Arc<Gate>,
+        engine: Arc<dyn EnginePort>,
+        wait: Duration,
+    ) {
         let mut void = self.epoch.subscribe();
         let first = Duration::from_millis(limits::ENGINE_LOCK_RETRY_FIRST_MS);
         let mut pause = first;
         while !self.is_void(ticket) {
-            let lost = self.held.lock().await.as_ref().map(|lock| lock.lost());
-            if let Some(lost) = lost {
+            let lost =
+                self.held.lock().await.as_ref().map(|lock| (lock.lost(), lock.backend_pid()));
+            if let Some((lost, holder)) = lost {
                 tokio::select! {
                     biased;
                     _moved = void.wait_for(|now| *now != ticket.0) => return,
                     () = lost => {}
+                    () = lock_waiters::stop(&gate, engine.as_ref(), holder) => {}
                 }
                 self.gap(
                     "lost with its connection; the gate stays closed, the lock is taken again",
@@ -224,12 +234,12 @@ impl LockKeeper {
     /// From now on the lock is wanted: a task watches it, and takes it when it isn't held.
     pub fn hold(
         &self,
-        namespace: &Namespace,
+        gate: &Arc<Gate>,
         ticket: LockTicket,
         engine: Arc<dyn EnginePort>,
         wait: Duration,
     ) {
-        let keep = self.keep(namespace);
+        let keep = self.keep(gate.namespace());
         {
             let mut shown = keep.shown();
             if shown.watching || keep.is_void(ticket) {
@@ -238,8 +248,9 @@ impl LockKeeper {
             shown.wanted = true;
             shown.watching = true;
         }
+        let gate = Arc::clone(gate);
         drop(spawn_named("engine-lock-keeper", async move {
-            keep.keep(ticket, engine, wait).await;
+            keep.keep(ticket, gate, engine, wait).await;
         }));
     }
 

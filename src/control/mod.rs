@@ -17,6 +17,7 @@ pub mod fences;
 pub mod instant;
 mod line;
 pub mod lock_keeper;
+mod lock_waiters;
 pub mod orphans;
 pub mod pg;
 mod points;

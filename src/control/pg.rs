@@ -87,6 +87,10 @@ impl Observation for PgObservation {
 struct PgLock(LockHandle);
 
 impl HeldLock for PgLock {
+    fn backend_pid(&self) -> i32 {
+        self.0.backend().pid
+    }
+
     fn tables(&self) -> u64 {
         u64::try_from(self.0.tables()).unwrap_or(u64::MAX)
     }

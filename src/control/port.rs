@@ -71,6 +71,9 @@ pub trait HeldLock: Send + Sync {
     /// What it doesn't cover, one sentence each.
     fn gaps(&self) -> Vec<String>;
 
+    /// The process id of the backend that holds it.
+    fn backend_pid(&self) -> i32;
+
     /// Whether it is known to be gone.
     fn is_lost(&self) -> bool;
 

@@ -20,9 +20,6 @@ pub struct ProxySession {
     pub is_writer: bool,
     /// A program was forwarded and its end has not been observed.
     pub in_program: bool,
-    /// Its lease is from before the gate closed: what runs under it may run unguarded, and a
-    /// function in a statement taken for a read may write yet.
-    pub unguarded: bool,
 }
 
 /// An engine connection that the proxy lost or gave up while a program was running on it.
@@ -45,9 +42,6 @@ pub struct ProxyView {
     pub orphans: Vec<Orphan>,
     /// Whether sessions that bypass the proxy block even when they are idle.
     pub sole_path_required: bool,
-    /// Whether statements that run unguarded since before the gate closed block although they
-    /// were admitted as reads: where no engine lock stays behind that would stop their writes.
-    pub reads_block: bool,
     /// Backends of the operation itself, such as its copy jobs; exempt by identity.
     pub operation_backends: Vec<BackendKey>,
     /// Replication slots of the operation; a walsender that streams one of them is exempt.

@@ -16,7 +16,7 @@ use crate::fence::code::Denial;
 use crate::fence::verdict::{Held, Verdict, judge};
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
-use crate::gate::slot::{Card, Slot, Stamp};
+use crate::gate::slot::{Card, Running, Slot, Stamp};
 use crate::gate::word::Word;
 use crate::sql::StatementClass;
 
@@ -78,24 +78,31 @@ impl Seat {
         class: StatementClass,
         now_ms: u64,
     ) -> Result<(Lease, Guard), Box<Refusal>> {
-        let (stamp, guard) = self.admit(class, None)?;
+        let (stamp, guard) = self.admit(class, None, true)?;
         self.slot.note_since(now_ms);
         Ok((Lease::new(Arc::clone(self), stamp), guard))
     }
 
     /// Admits more work under a lease that is held: the next statement of a transaction or of an
-    /// unfinished program. A reader's lease becomes a writer's only under its own generation (W3).
+    /// unfinished program. `begins` says that nothing of its program has been forwarded. A reader's
+    /// lease becomes a writer's only under its own generation (W3).
     ///
     /// # Errors
     /// [`Refusal`]; the lease stays as it was.
-    pub fn extend(&self, lease: &mut Lease, class: StatementClass) -> Result<Guard, Box<Refusal>> {
+    pub fn extend(
+        &self,
+        lease: &mut Lease,
+        class: StatementClass,
+        begins: bool,
+    ) -> Result<Guard, Box<Refusal>> {
         let held = lease.stamp();
         let covered = held.writer || !class.is_writer();
+        let known = !begins || held.running == Running::Unguarded;
         let word = self.gate.word();
-        if covered && word.all_open() && word.generation() == held.generation {
+        if covered && known && word.all_open() && word.generation() == held.generation {
             return Ok(Guard::Off);
         }
-        let (stamp, guard) = self.admit(class, Some(held))?;
+        let (stamp, guard) = self.admit(class, Some(held), begins)?;
         lease.set_stamp(stamp);
         Ok(guard)
     }
@@ -104,8 +111,9 @@ impl Seat {
         &self,
         class: StatementClass,
         held: Option<Stamp>,
+        begins: bool,
     ) -> Result<(Stamp, Guard), Box<Refusal>> {
-        self.admit_by::<true>(class, held, |_| {})
+        self.admit_by::<true>(class, held, begins, |_| {})
     }
 
     /// Admission with its steps laid open: tests close the gate at each of them (`at`), and prove
@@ -114,6 +122,7 @@ impl Seat {
         &self,
         class: StatementClass,
         held: Option<Stamp>,
+        begins: bool,
         mut at: impl FnMut(Step),
     ) -> Result<(Stamp, Guard), Box<Refusal>> {
         loop {
@@ -130,6 +139,11 @@ impl Seat {
             let stamp = Stamp {
                 writer: class.is_writer() || held.is_some_and(|held| held.writer),
                 generation: held.map_or(word.generation(), |held| held.generation),
+                running: match (held, begins, guard) {
+                    (Some(held), false, _) => held.running,
+                    (_, _, Guard::On) => Running::Guarded,
+                    (_, _, Guard::Off) => Running::Unguarded,
+                },
             };
             if Some(stamp) == held {
                 return Ok((stamp, guard));
@@ -164,6 +178,11 @@ impl Seat {
                 published,
             })),
         }
+    }
+
+    pub(super) fn publish(&self, stamp: Stamp) {
+        self.slot.publish(Some(stamp));
+        self.wake_drains();
     }
 
     pub(super) fn release(&self) {

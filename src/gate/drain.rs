@@ -2,6 +2,11 @@
 //!
 //! Purpose: defines and makes [`Drained`], the first of the three evidences of a fence (proof.md 1,
 //! step 4). It is made from slots alone; no clock, timeout or socket takes part (invariants 6, 7).
+//!
+//! Writers' leases are always waited for. Programs admitted as reads before the gate closed run
+//! without a guard, and a view can hide a function that writes: the engine lock stops those when it
+//! is held. Where it isn't, [`Drain::wait_for_readers`] has the drain wait for them as well.
+//!
 //! Called by `control/drain.rs`, which adds deadlines and asks the engine about abandoned leases.
 
 use std::collections::HashSet;
@@ -9,7 +14,7 @@ use std::sync::Arc;
 
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::gate::registry::Gate;
-use crate::gate::slot::Slot;
+use crate::gate::slot::{Running, Slot};
 
 /// Evidence: no writer's lease of a generation before `generation` is left in the namespace.
 ///
@@ -54,6 +59,7 @@ impl Drained {
 pub struct Drain {
     gate: Arc<Gate>,
     generation: Generation,
+    readers_too: bool,
     seen: HashSet<SessionId>,
     settled_before: u64,
 }
@@ -69,7 +75,27 @@ impl Drain {
             return None;
         }
         let settled_before = gate.settled_count();
-        Some(Self { gate, generation: word.generation(), seen: HashSet::new(), settled_before })
+        let (generation, seen) = (word.generation(), HashSet::new());
+        let mut drain = Self { gate, generation, readers_too: false, seen, settled_before };
+        drain.blockers();
+        Some(drain)
+    }
+
+    /// From now on programs are waited for that were admitted as reads and run without a guard.
+    /// Answers whether that is new.
+    pub fn wait_for_readers(&mut self) -> bool {
+        !std::mem::replace(&mut self.readers_too, true)
+    }
+
+    /// Whether a session's lease is one that this drain waits for.
+    #[must_use]
+    pub fn waits_for(&self, slot: &Slot) -> bool {
+        slot.stamp().is_some_and(|stamp| {
+            let counts = stamp.writer
+                || (self.readers_too && stamp.running == Running::Unguarded)
+                || (self.readers_too && slot.is_abandoned());
+            counts && stamp.generation < self.generation
+        })
     }
 
     /// The generation before which everything must be released.
@@ -80,12 +106,8 @@ impl Drain {
 
     /// The sessions whose leases are waited for now.
     pub fn blockers(&mut self) -> Vec<Arc<Slot>> {
-        let blocking: Vec<Arc<Slot>> = self
-            .gate
-            .sessions()
-            .into_iter()
-            .filter(|slot| slot.stamp().is_some_and(|s| s.writer && s.generation < self.generation))
-            .collect();
+        let blocking: Vec<Arc<Slot>> =
+            self.gate.sessions().into_iter().filter(|slot| self.waits_for(slot)).collect();
         self.seen.extend(blocking.iter().map(|slot| slot.id()));
         blocking
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::gate::admission::Seat;
-use crate::gate::slot::Stamp;
+use crate::gate::slot::{Running, Stamp};
 
 /// The right to have one program, or one transaction, run on the engine.
 #[derive(Debug)]
@@ -39,6 +39,15 @@ impl Lease {
     pub fn answered(mut self) {
         self.resolved = true;
         self.seat.release();
+    }
+
+    /// The program has been answered and the transaction is still open: the lease stays, nothing
+    /// runs under it.
+    pub fn paused(&mut self) {
+        if self.stamp.running != Running::No {
+            self.stamp.running = Running::No;
+            self.seat.publish(self.stamp);
+        }
     }
 
     /// Gives it back: nothing was forwarded under it.

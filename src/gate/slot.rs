@@ -15,7 +15,20 @@ use crate::base::ids::{Generation, SessionId};
 
 const WRITER: u64 = 1;
 const READER: u64 = 1 << 1;
+const RUNNING: u64 = 1 << 2;
+const GUARDED: u64 = 1 << 3;
 const GENERATION_SHIFT: u32 = 8;
+
+/// Whether a program is on the engine right now, and under what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Running {
+    /// None: the session is between programs, in an open transaction.
+    No,
+    /// One that the engine runs in read-only mode, by the proxy's guard.
+    Guarded,
+    /// One that nothing but its class keeps from writing.
+    Unguarded,
+}
 
 /// A published claim: "work of this kind, admitted under this generation, is running".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +37,32 @@ pub struct Stamp {
     pub writer: bool,
     /// The generation it was admitted under.
     pub generation: Generation,
+    /// What runs under it at this moment.
+    pub running: Running,
 }
 
 impl Stamp {
     const fn pack(self) -> u64 {
         let kind = if self.writer { WRITER } else { READER };
-        (self.generation.0 << GENERATION_SHIFT) | kind
+        let running = match self.running {
+            Running::No => 0,
+            Running::Guarded => RUNNING | GUARDED,
+            Running::Unguarded => RUNNING,
+        };
+        (self.generation.0 << GENERATION_SHIFT) | kind | running
     }
 
     const fn unpack(bits: u64) -> Option<Self> {
         if bits & (WRITER | READER) == 0 {
             return None;
         }
-        Some(Self { writer: bits & WRITER != 0, generation: Generation(bits >> GENERATION_SHIFT) })
+        let running = match (bits & RUNNING != 0, bits & GUARDED != 0) {
+            (false, _) => Running::No,
+            (true, true) => Running::Guarded,
+            (true, false) => Running::Unguarded,
+        };
+        let generation = Generation(bits >> GENERATION_SHIFT);
+        Some(Self { writer: bits & WRITER != 0, generation, running })
     }
 }
 
@@ -66,6 +92,9 @@ impl Order {
     /// The backend was ended by force: end the session if it still holds a lease older than the
     /// order's generation, without waiting for a client that may have stopped reading.
     pub const GIVE_UP: Self = Self(1 << 3);
+
+    /// The running program waits for the fence's own engine lock: it tries to write. Stop it.
+    pub const STOP_WRITING: Self = Self(1 << 4);
 
     /// Whether `self` includes `other`.
     #[must_use]
@@ -144,6 +173,12 @@ impl Slot {
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
         Stamp::unpack(self.lease.load(Ordering::SeqCst))
+    }
+
+    /// Whether a program is on the engine right now.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.lease.load(Ordering::Acquire) & RUNNING != 0
     }
 
     /// When the lease was taken, in milliseconds of the process's monotonic clock.

@@ -42,7 +42,7 @@ fn race<const LOOK_AGAIN: bool>(when: Step) -> (bool, bool) {
     let seat = seat(&gate, 1);
     let mut seen = None;
     let admitted = seat
-        .admit_by::<LOOK_AGAIN>(StatementClass::Write, None, |step| {
+        .admit_by::<LOOK_AGAIN>(StatementClass::Write, None, true, |step| {
             if step == when && seen.is_none() {
                 close(&gate);
                 let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
@@ -101,10 +101,13 @@ fn invariant_06_a_reader_of_before_stays_a_reader() {
     assert_eq!(guard, Guard::Off);
     close(&gate);
     let denial = |result: Result<Guard, Box<super::admission::Refusal>>| result.unwrap_err().denial;
-    assert_eq!(denial(seat.extend(&mut lease, StatementClass::Write)), Denial::WriteFenced);
+    assert_eq!(denial(seat.extend(&mut lease, StatementClass::Write, true)), Denial::WriteFenced);
     reopen(&gate);
-    assert_eq!(denial(seat.extend(&mut lease, StatementClass::Write)), Denial::StaleTransaction);
-    assert_eq!(seat.extend(&mut lease, StatementClass::Read).unwrap(), Guard::Off);
+    assert_eq!(
+        denial(seat.extend(&mut lease, StatementClass::Write, true)),
+        Denial::StaleTransaction
+    );
+    assert_eq!(seat.extend(&mut lease, StatementClass::Read, true).unwrap(), Guard::Off);
     lease.answered();
     let (fresh, _) = seat.begin(StatementClass::Write, 0).unwrap();
     fresh.answered();
@@ -196,4 +199,51 @@ fn orders_are_seen_once_with_the_highest_generation() {
     assert!(order.has(Order::ROLL_BACK) && order.has(Order::FINISH) && !order.has(Order::END));
     assert_eq!(before, Generation(7));
     assert!(seat.slot().take_orders().0.is_none());
+}
+
+#[test]
+fn a_drain_without_the_engine_lock_waits_for_unguarded_reads_and_for_no_others() {
+    let gate = open_gate();
+    let seats = [seat(&gate, 1), seat(&gate, 2), seat(&gate, 3)];
+    let (running, _) = seats[0].begin(StatementClass::Read, 0).unwrap();
+    let (mut idle, _) = seats[1].begin(StatementClass::Read, 0).unwrap();
+    idle.paused();
+    close(&gate);
+    let (guarded, guard) = seats[2].begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(guard, Guard::On);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_some(), "with the lock reads aren't waited for");
+    assert!(drain.wait_for_readers());
+    let waited: Vec<SessionId> = drain.blockers().iter().map(|slot| slot.id()).collect();
+    assert_eq!(waited, [SessionId(1)]);
+    // The idle one goes on: its next program is guarded, and isn't waited for.
+    assert_eq!(seats[1].extend(&mut idle, StatementClass::Read, true).unwrap(), Guard::On);
+    running.answered();
+    assert!(drain.look().is_some());
+    idle.answered();
+    guarded.answered();
+}
+
+#[test]
+fn a_read_that_begins_in_an_open_transaction_is_refused_or_seen_as_well() {
+    for when in [Step::Read, Step::Decided, Step::Published] {
+        let gate = open_gate();
+        let seat = seat(&gate, 1);
+        let (mut lease, _) = seat.begin(StatementClass::Read, 0).unwrap();
+        lease.paused();
+        let held = Some(lease.stamp());
+        let mut seen = None;
+        let (_, guard) = seat
+            .admit_by::<true>(StatementClass::Read, held, true, |step| {
+                if step == when && seen.is_none() {
+                    close(&gate);
+                    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+                    drain.wait_for_readers();
+                    seen = Some(drain.look().is_none());
+                }
+            })
+            .unwrap();
+        assert!(guard == Guard::On || seen == Some(true), "unguarded and not seen: {when:?}");
+        lease.answered();
+    }
 }

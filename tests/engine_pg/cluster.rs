@@ -248,7 +248,7 @@ pub(crate) async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool)
 async fn within(mut condition: impl AsyncFnMut() -> bool) -> bool {
     let waiting = async {
         while !condition().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await; // tidy: not a race: polls a level
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.is_ok()

@@ -229,7 +229,8 @@ mod tests {
             ),
             (
                 format!(
-                    r#"{{{HEAD}, {rest}, "drain_policy": {{"deadline_ms": 1, "on_deadline": "kill"}}}}"#
+                    r#"{{{HEAD}, {rest},
+                        "drain_policy": {{"deadline_ms": 1, "on_deadline": "kill"}}}}"#
                 ),
                 "none of fail",
             ),

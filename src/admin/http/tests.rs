@@ -227,7 +227,7 @@ async fn the_key_comes_first_and_tells_nothing() {
     let open = Server::with(true, true).await;
     let (status, text) = open.text("GET", "/metrics", None, "").await;
     assert_eq!(status, 200);
-    assert!(text.contains("fencewire_namespaces{") && text.ends_with("# EOF\n"));
+    assert!(text.contains("fencewire_fence_namespaces{") && text.ends_with("# EOF\n"));
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn bad_requests_say_which_field_and_reach_no_command() {
     assert_eq!(server.text("POST", ACQUIRE, Some(KEY), "").await.0, 412);
     let (status, body) = server.get(&format!("{FENCE}?receipts=some")).await;
     assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-    assert!(!server.rig.metrics.encode().contains("fencewire_transitions_total{"));
+    assert!(!server.rig.metrics.encode().contains("fencewire_fence_transitions_total{"));
 }
 
 #[tokio::test]

@@ -305,7 +305,8 @@ mod tests {
         let mut drain = DrainReport { phase: DrainPhase::EngineLock, ..DrainReport::default() };
         assert_eq!(in_words(&drain), "drain: engine lock");
         drain.blockers = vec![blocker(7, 2_345)];
-        let one = "session 7, pid 71, user bank (slow batch), open 2.3 s: INSERT INTO transfers VALUES (1)";
+        let one = "session 7, pid 71, user bank (slow batch), open 2.3 s: \
+                   INSERT INTO transfers VALUES (1)";
         assert_eq!(in_words(&drain), format!("waits for {one}"));
         drain.blockers.push(blocker(8, 10));
         drain.more_blockers = 3;

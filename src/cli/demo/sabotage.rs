@@ -8,6 +8,7 @@
 
 /// What is spoilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(debug_assertions), allow(dead_code, reason = "made in debug builds only"))]
 pub(super) enum Sabotage {
     /// Nothing.
     None,

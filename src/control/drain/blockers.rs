@@ -15,7 +15,7 @@ use crate::base::limits;
 use crate::control::answer::BlockerReport;
 use crate::control::orphans;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
-use crate::fence::record::LockMode;
+use crate::gate::drain::Drain;
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
 
@@ -66,8 +66,12 @@ impl BlockerReport {
                  shows that the backend is gone"
             };
             ("orphan", why)
-        } else {
+        } else if slot.stamp().is_some_and(|stamp| stamp.writer) {
             ("writer", "a write admitted before the gate closed has not ended")
+        } else {
+            let why = "a read admitted before the gate closed runs without the guard, and no \
+                       engine lock would stop a function in it from writing";
+            ("reader", why)
         };
         let own_age = now_ms.saturating_sub(slot.since_ms());
         Self {
@@ -85,7 +89,7 @@ impl BlockerReport {
     }
 }
 
-/// Whether a slot's lease is one that a drain of `generation` waits for.
+/// Whether a slot's lease is a writer's that a drain of `generation` waits for.
 pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
     slot.stamp().is_some_and(|stamp| stamp.writer && stamp.generation < generation)
 }
@@ -93,9 +97,8 @@ pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
 /// What the proxy knows about its sessions at this moment, for a census.
 pub(in crate::control) fn proxy_view(
     gate: &Gate,
-    generation: Generation,
+    drain: &Drain,
     sole_path_required: bool,
-    reads_block: bool,
 ) -> ProxyView {
     let mut sessions = HashMap::new();
     let mut orphans = Vec::new();
@@ -107,26 +110,19 @@ pub(in crate::control) fn proxy_view(
         if slot.is_abandoned() {
             orphans.push(Orphan { pid, session: slot.id(), backend_start: None });
         } else {
-            let is_writer = blocks(&slot, generation);
-            let stamp = slot.stamp();
-            let session = ProxySession {
-                session: slot.id(),
-                is_writer,
-                in_program: stamp.is_some(),
-                unguarded: stamp.is_some_and(|stamp| stamp.generation < generation),
-            };
+            let is_writer = drain.waits_for(&slot);
+            let in_program = slot.stamp().is_some();
+            let session = ProxySession { session: slot.id(), is_writer, in_program };
             sessions.insert(pid, session);
         }
     }
-    ProxyView { sessions, orphans, sole_path_required, reads_block, ..ProxyView::default() }
+    ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
 }
 
 impl Run<'_> {
-    /// `lock` is the engine lock that will stay behind the proof.
-    pub(super) fn proxy_view(&self, lock: LockMode) -> ProxyView {
+    pub(super) fn proxy_view(&self) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
-        let reads_block = lock != LockMode::Hold;
-        proxy_view(&self.gate, self.drain.generation(), sole_path, reads_block)
+        proxy_view(&self.gate, &self.drain, sole_path)
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.

@@ -1,8 +1,7 @@
-//! From findings to a proof, and from the proof to the durable fenced state.
+//! From a proof to the durable fenced state.
 //!
-//! Purpose: the only place outside the store's reading that assembles a `DrainProof`. The
-//! completing commit holds the transition lock; a record that moved by one revision since the
-//! drain began means that the drain was superseded, whatever it has found (invariant 8).
+//! Purpose: the completing commit holds the transition lock; a record that moved by one revision
+//! since the drain began means that the drain was superseded, whatever it has found (invariant 8).
 //!
 //! Callers: `control/drain.rs`.
 
@@ -12,9 +11,8 @@ use super::{Findings, Run, Ticket};
 use crate::control::answer::Answer;
 use crate::control::fences::{Committed, Control, indeterminate};
 use crate::control::line::{Line, Request};
-use crate::fence::proof::{BoundaryClaim, CensusClaim, DrainProof, DrainedClaim, ProofError};
 use crate::fence::receipt::{Outcome, Receipt};
-use crate::fence::record::{FenceRecord, LockMode, Releases};
+use crate::fence::record::{FenceRecord, LockMode};
 use crate::fence::state::FenceState;
 use crate::fence::transition::{DrainEnd, complete_drain};
 use crate::store::{Commit, Persisted};
@@ -112,47 +110,6 @@ impl Run<'_> {
     async fn publish_proven(&self, line: &Arc<Line>, persisted: &Persisted) {
         self.control.hold_lock(line, persisted.record());
         self.control.publish(line, persisted).await;
-    }
-
-    /// Puts the evidences together. They are taken by value: one set makes one proof.
-    fn assemble(&self, found: Findings) -> Result<DrainProof, ProofError> {
-        let Findings { drained, before, lock, boundary, after } = found;
-        let generation = drained.generation();
-        let direct = after.census.direct_sessions;
-        let direct_sessions = if direct == 0 {
-            Vec::new()
-        } else {
-            vec![format!("{direct} idle sessions that do not come through the proxy")]
-        };
-        let namespace = &self.line.namespace;
-        let differs = after.engine_id != before.engine_id || after.timeline != before.timeline;
-        if differs {
-            return Err(ProofError::Mismatch {
-                namespace: namespace.clone(),
-                piece: "the census after the boundary (engine)",
-                found: after.engine_id,
-                expected: before.engine_id,
-            });
-        }
-        let drained = DrainedClaim {
-            namespace: drained.namespace().clone(),
-            generation,
-            releases: Releases { by_answer: drained.by_answer(), by_engine: drained.by_engine() },
-            forced: self.report.forced.clone(),
-        };
-        let census = CensusClaim {
-            namespace: before.namespace,
-            generation,
-            engine_id: before.engine_id,
-            timeline: before.timeline,
-            before: before.census,
-            after: after.census,
-            direct_sessions,
-            engine_lock: lock,
-            non_transactional_tables: Vec::new(),
-        };
-        let boundary = BoundaryClaim { namespace: namespace.clone(), generation, boundary };
-        DrainProof::assemble(drained, census, boundary, self.control.clock.now_ms())
     }
 }
 

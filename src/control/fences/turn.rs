@@ -318,7 +318,8 @@ impl Control {
         if let Some(engine) = self.engine_of(&line.namespace) {
             let ticket = self.locks.ticket(&line.namespace);
             let wait = self.settings_of(&line.namespace).lock_timeout;
-            self.locks.hold(&line.namespace, ticket, engine, wait);
+            let gate = self.gates.gate(&line.namespace);
+            self.locks.hold(&gate, ticket, engine, wait);
         }
     }
 

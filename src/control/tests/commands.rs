@@ -43,8 +43,8 @@ async fn replay_comes_before_everything_that_changed_since() {
     let conflict = rig.run(other).await;
     assert_eq!(code(&conflict), ControlCode::CommandConflict);
     let text = rig.metrics.encode();
-    assert!(text.contains(r#"fencewire_replays_total{result="replay"} 1"#), "{text}");
-    assert!(text.contains(r#"fencewire_replays_total{result="conflict"} 1"#), "{text}");
+    assert!(text.contains(r#"fencewire_fence_replays_total{result="replay"} 1"#), "{text}");
+    assert!(text.contains(r#"fencewire_fence_replays_total{result="conflict"} 1"#), "{text}");
 }
 
 #[tokio::test]
@@ -254,9 +254,12 @@ async fn every_answer_is_counted_once() {
         ("release_source_write_fence", "APPLIED"),
         ("acquire_source_write_fence", "ERROR"),
     ] {
-        let name = "fencewire_transitions_total";
+        let name = "fencewire_fence_transitions_total";
         let line = format!("{name}{{command=\"{command}\",outcome=\"{outcome}\"}} 1");
         assert!(text.contains(&line), "{line}\n{text}");
     }
-    assert!(text.contains("fencewire_drain_duration_seconds_count{kind=\"write\"} 1"), "{text}");
+    assert!(
+        text.contains("fencewire_fence_drain_duration_seconds_count{kind=\"write\"} 1"),
+        "{text}"
+    );
 }

@@ -59,7 +59,7 @@ async fn a_release_supersedes_a_running_drain() {
     assert_eq!((code(&drained), revision_after(&drained)), (ControlCode::Draining, 1));
     assert!(drained.message.as_ref().unwrap().contains("superseded"), "{drained:?}");
     assert!(rig.may_write() && !rig.engine.is_locked());
-    assert!(reader.extend(&mut read, StatementClass::Write).is_err(), "stale although open");
+    assert!(reader.extend(&mut read, StatementClass::Write, true).is_err(), "stale although open");
     lease.answered();
     read.answered();
     drop((seat, reader));
@@ -215,7 +215,7 @@ async fn force_orders_the_session_with_the_drains_generation() {
     assert_eq!((forced.len(), forced[0].kind), (1, ForcedKind::Rollback));
     assert_eq!((forced[0].session, forced[0].engine_pid), (Some(SessionId(1)), 11));
     assert_eq!(rig.engine.count("terminate"), 0);
-    assert!(rig.metrics.encode().contains(r#"fencewire_forced_total{kind="rollback"} 1"#));
+    assert!(rig.metrics.encode().contains(r#"fencewire_fence_forced_total{kind="rollback"} 1"#));
 }
 
 #[tokio::test]
@@ -305,7 +305,7 @@ async fn lock_modes_are_told_in_the_evidence() {
         (LockMode::Hold, vec![LockScript::Busy, LockScript::Broken], LockMode::Hold, true),
         (LockMode::Confirm, vec![], LockMode::Confirm, false),
         (LockMode::Off, vec![], LockMode::Off, false),
-        (LockMode::Hold, vec![LockScript::NotAllowed], LockMode::Off, false),
+        (LockMode::Hold, vec![LockScript::NotAllowed; 2], LockMode::Off, false),
     ] {
         let settings = NamespaceSettings { engine_lock: mode, ..NamespaceSettings::default() };
         let rig = Rig::with(Arc::new(MemoryStore::new()), settings).await;

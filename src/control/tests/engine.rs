@@ -249,7 +249,14 @@ impl Drop for ScriptedLock {
     }
 }
 
+/// The process id that the scripted engine's lock holder has.
+pub(super) const LOCK_HOLDER_PID: i32 = 999_999;
+
 impl HeldLock for ScriptedLock {
+    fn backend_pid(&self) -> i32 {
+        LOCK_HOLDER_PID
+    }
+
     fn tables(&self) -> u64 {
         3
     }

@@ -183,6 +183,7 @@ impl Rig {
         let patience = tokio::time::Instant::now() + PATIENCE;
         while !holds(self) {
             assert!(tokio::time::Instant::now() < patience, "never came: {what}");
+            // tidy: not a race: the pause between two looks at a condition that is waited for.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -156,7 +156,7 @@ pub(super) fn judge(
                 None
             }
             None => match session {
-                Some(session) => proxied(backend, view, *session, known, &mut counts),
+                Some(session) => proxied(backend, *session, known, &mut counts),
                 None => direct(backend, view, known, &mut counts),
             },
         };
@@ -205,7 +205,6 @@ fn gather(cutoff: &Cutoff, observed: &Observed) -> (HashMap<i32, Facts>, Vec<i32
 
 fn proxied(
     backend: &Backend,
-    view: &ProxyView,
     session: ProxySession,
     known: Facts,
     counts: &mut CensusCounts,
@@ -219,12 +218,6 @@ fn proxied(
         && (session.in_program || known.in_transaction || backend.state == "active")
     {
         Some(Why::ProxyWriter)
-    } else if view.reads_block
-        && session.unguarded
-        && !backend.state.starts_with("idle in transaction")
-    {
-        // Between statements of a transaction the next one is guarded; a running one isn't.
-        Some(Why::OpenAtCutoff)
     } else {
         counts.readers_exempt += usize::from(known.open_at_cutoff);
         None

@@ -58,8 +58,7 @@ fn seen(backends: Vec<Backend>, transactions: &[(&str, i32)]) -> Observed {
 }
 
 fn session(is_writer: bool, in_program: bool) -> ProxyView {
-    let session =
-        ProxySession { session: SessionId(7), is_writer, in_program, unguarded: in_program };
+    let session = ProxySession { session: SessionId(7), is_writer, in_program };
     ProxyView { sessions: HashMap::from([(PID, session)]), ..ProxyView::default() }
 }
 
@@ -98,20 +97,6 @@ fn a_writers_program_blocks_even_if_its_bytes_have_not_arrived() {
     assert_eq!(ask(&cutoff(&[]), &session(true, true), &observed), Err(vec![Why::ProxyWriter]));
     assert!(ask(&cutoff(&[]), &session(true, false), &observed).is_ok());
     assert!(ask(&cutoff(&[]), &session(false, true), &observed).is_ok());
-}
-
-#[test]
-fn an_unguarded_read_blocks_while_it_runs_where_no_lock_stays_behind() {
-    let running = Backend { state: "active".to_owned(), ..idle(PID) };
-    let between = Backend { state: "idle in transaction".to_owned(), ..idle(PID) };
-    let strict = ProxyView { reads_block: true, ..session(false, true) };
-    let (old, open) = (cutoff(&["3/7"]), &[("3/7", PID)]);
-    let observed = seen(vec![running], open);
-    assert_eq!(ask(&old, &strict, &observed), Err(vec![Why::OpenAtCutoff]));
-    assert!(ask(&old, &session(false, true), &observed).is_ok(), "the lock stops it");
-    assert!(ask(&old, &strict, &seen(vec![between], open)).is_ok(), "its next one is guarded");
-    let arriving = seen(vec![idle(PID)], &[]);
-    assert_eq!(ask(&old, &strict, &arriving), Err(vec![Why::OpenAtCutoff]));
 }
 
 #[test]

@@ -26,13 +26,13 @@ const OWNER: &str = "
 | SOURCE_WRITE_FENCED | AA | D | AA | A | EX | INV/r | INV/r | INV/r | INV/r | INV/r |
 | SOURCE_READ_DRAINING | INV | J | A | INV | EX | INV/r | INV/r | INV/r | INV/r | INV/r |
 | SOURCE_READ_FENCED | INV | AA | A | INV | EX | INV/r | INV/r | INV/r | INV/r | INV/r |
-| RELEASED (same op) | INV/f | INV/f | INV/f | AA | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f |
+| RELEASED | INV/f | INV/f | INV/f | AA | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f |
 | TARGET_QUARANTINED | INV/r | INV/r | INV/r | INV/r | AA | D | INV | INV | INV | A |
 | TARGET_IMPORT_DRAINING | INV/r | INV/r | INV/r | INV/r | EX | J | INV | INV | INV | A |
 | TARGET_VALIDATING | INV/r | INV/r | INV/r | INV/r | EX | AA | A | A (needs validation) | INV | A |
 | TARGET_WRITE_FENCED | INV/r | INV/r | INV/r | INV/r | EX | INV | INV | AA | A | A |
-| TARGET_WRITABLE (same op) | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | AA | INV/f |
-| TARGET_ABORTED (same op) | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | AA |
+| TARGET_WRITABLE | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | AA | INV/f |
+| TARGET_ABORTED | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | INV/f | AA |
 ";
 
 /// Another operation on finished records: Acq, other source commands, Create, other target ones.

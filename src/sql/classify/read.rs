@@ -187,7 +187,7 @@ impl<'a> CallSite<'a> {
         self.text.is_kind(close, TokenKind::Close) && !call_may_follow(self.text, close)
     }
 
-    /// The name of a WITH query and its columns: behind WITH [RECURSIVE], or followed by
+    /// The name of a WITH query and its columns: behind WITH `[RECURSIVE]`, or followed by
     /// `) AS [[NOT] MATERIALIZED] (` and a query.
     fn is_query_name(&self) -> bool {
         let Some(before) = self.first.checked_sub(1) else { return false };

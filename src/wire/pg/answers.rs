@@ -157,24 +157,21 @@ fn error(
             entry.refused = Some(refusal);
         }
     }
+    let cancelled = sqlstate == CANCELLED_SQLSTATE.as_bytes();
     let forced = match &mut conversation.forced {
-        Forced::Cancelling { told, .. } if sqlstate == CANCELLED_SQLSTATE.as_bytes() => {
+        Forced::Cancelling { told, .. } if cancelled => {
             *told = true;
-            true
+            Some(Denial::RolledBack)
         }
-        Forced::No => false,
+        Forced::Stopping { .. } if cancelled => Some(GUARD_DENIAL),
+        Forced::No | Forced::Stopping { .. } => None,
         Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
-            severity == Severity::Fatal
+            (severity == Severity::Fatal).then_some(Denial::RolledBack)
         }
     };
     let guarded = conversation.owed.front().is_some_and(|entry| entry.guarded);
-    let denial = if forced {
-        Denial::RolledBack
-    } else if guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes() {
-        GUARD_DENIAL
-    } else {
-        return Ruling::Pass;
-    };
+    let refused = guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes();
+    let Some(denial) = forced.or(refused.then_some(GUARD_DENIAL)) else { return Ruling::Pass };
     let refusal = conversation.refusal(denial);
     out.inject(|buffer| conversation.tell(buffer, &refusal, severity));
     Ruling::Drop

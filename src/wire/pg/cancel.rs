@@ -5,11 +5,11 @@
 //! the engine's own, so a cancel needs no translation. Called by `session.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use dashmap::DashMap;
 use subtle::ConstantTimeEq as _;
 
+use crate::gate::slot::Slot;
 use crate::wire::pg::endpoint::Endpoint;
 
 /// Where a session's cancels go.
@@ -17,7 +17,7 @@ use crate::wire::pg::endpoint::Endpoint;
 struct Target {
     key: Arc<[u8]>,
     endpoint: Arc<Endpoint>,
-    busy: Arc<AtomicBool>,
+    slot: Arc<Slot>,
 }
 
 /// All sessions by their backend's process id. Engines may share a process id, keys don't.
@@ -41,10 +41,10 @@ impl Cancels {
         pid: i32,
         key: &[u8],
         endpoint: Arc<Endpoint>,
-        busy: Arc<AtomicBool>,
+        slot: Arc<Slot>,
     ) -> Registered {
         let key: Arc<[u8]> = key.into();
-        let target = Target { key: Arc::clone(&key), endpoint, busy };
+        let target = Target { key: Arc::clone(&key), endpoint, slot };
         self.sessions.entry(pid).or_default().push(target);
         Registered { cancels: Arc::clone(self), pid, key }
     }
@@ -59,7 +59,7 @@ impl Cancels {
             targets.iter().find(|target| bool::from(target.key.ct_eq(key))).cloned()
         });
         let Some(target) = target else { return };
-        if !target.busy.load(Ordering::Acquire) {
+        if !target.slot.is_running() {
             return;
         }
         if let Err(error) = target.endpoint.cancel(pid, key).await {

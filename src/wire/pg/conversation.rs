@@ -5,7 +5,6 @@
 //! W4, W8, W9, W12, W13, W17 of wire.md; invariants 1 and 7. The relay (`relay.rs`) moves bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
 
@@ -14,6 +13,7 @@ use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::lease::Lease;
 use crate::gate::registry::Gates;
+use crate::gate::slot::Running;
 use crate::sql::Lexing;
 use crate::sql::{StatementClass, TxEffect};
 use crate::wire::pg::outgoing::Outgoing;
@@ -57,6 +57,12 @@ pub(crate) enum Forced {
         delivered: bool,
         /// The client has been told, in place of the cancelled statement's error.
         told: bool,
+    },
+    /// A cancel is on its way for a program that tries to write under the fence. Nothing is
+    /// rolled back beyond what the engine itself does with a cancelled statement.
+    Stopping {
+        /// The cancel has been delivered, or given up.
+        delivered: bool,
     },
     /// The injected ROLLBACK is on its way.
     RollingBack {
@@ -111,8 +117,6 @@ pub(crate) struct Conversation {
     /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
     pub(crate) elsewhere: Vec<Lease>,
     pub(crate) gates: Arc<Gates>,
-    /// Whether a statement is running, for cancel requests.
-    pub(crate) busy: Arc<AtomicBool>,
 }
 
 impl Conversation {
@@ -143,7 +147,6 @@ impl Conversation {
             fatal_seen: false,
             elsewhere: Vec::new(),
             gates,
-            busy: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -179,7 +182,7 @@ impl Conversation {
         let begins = !self.owed.has_open_tail();
         let fresh = self.lease.is_none();
         let guard = match &mut self.lease {
-            Some(lease) => self.seat.extend(lease, class)?,
+            Some(lease) => self.seat.extend(lease, class, begins)?,
             None => {
                 let (lease, guard) = self.seat.begin(class, now_ms)?;
                 self.lease = Some(lease);
@@ -204,7 +207,6 @@ impl Conversation {
         if begins {
             self.arm(guard, out);
         }
-        self.busy.store(true, Ordering::Release);
         Ok(guard == Guard::On)
     }
 
@@ -345,10 +347,25 @@ impl Conversation {
         out.inject(|buffer| refusal::query(buffer, sql));
     }
 
-    /// Whether the session holds a writer's lease of a generation before `before`.
-    pub(crate) fn holds_writer_before(&self, before: Generation) -> bool {
+    /// Whether the session holds a lease of a generation before `before` that a drain may wait
+    /// for: a writer's, or one under which a read runs without the guard.
+    pub(crate) fn holds_older(&self, before: Generation) -> bool {
         let stamp = self.lease.as_ref().map(Lease::stamp);
-        stamp.is_some_and(|stamp| stamp.writer && stamp.generation < before)
+        stamp.is_some_and(|stamp| {
+            let counts = stamp.writer || stamp.running == Running::Unguarded;
+            counts && stamp.generation < before
+        })
+    }
+
+    /// The order to stop a program that waits for the fence's own engine lock: it tries to write
+    /// under a fence, so it is cancelled and gets the fence's code (promise 7: never a hang).
+    pub(crate) fn order_stop(&mut self) -> Action {
+        let reader = self.lease.as_ref().is_some_and(|lease| !lease.stamp().writer);
+        if !reader || self.owed.is_empty() || self.forced != Forced::No {
+            return Action::None;
+        }
+        self.forced = Forced::Stopping { delivered: false };
+        Action::Cancel
     }
 
     /// The order to roll back what was admitted before `before`. `midway` says that a message is
@@ -359,7 +376,7 @@ impl Conversation {
         midway: bool,
         to_engine: &mut BytesMut,
     ) -> Action {
-        if !self.holds_writer_before(before) || self.forced != Forced::No {
+        if !self.holds_older(before) || self.forced != Forced::No {
             return Action::None;
         }
         if self.owed.is_empty() && !midway {
@@ -372,11 +389,13 @@ impl Conversation {
 
     /// The cancel was delivered, or could not be.
     pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
-        if let Forced::Cancelling { told, .. } = self.forced {
-            self.forced = Forced::Cancelling { delivered: true, told };
-            if self.owed.is_empty() {
-                self.forced_goes_on(to_engine);
-            }
+        self.forced = match self.forced {
+            Forced::Cancelling { told, .. } => Forced::Cancelling { delivered: true, told },
+            Forced::Stopping { .. } => Forced::Stopping { delivered: true },
+            other @ (Forced::No | Forced::RollingBack { .. } | Forced::RolledBack { .. }) => other,
+        };
+        if self.owed.is_empty() {
+            self.forced_goes_on(to_engine);
         }
     }
 
@@ -389,7 +408,8 @@ impl Conversation {
     /// Takes a forced rollback one step on, once nothing is owed.
     fn forced_goes_on(&mut self, to_engine: &mut BytesMut) {
         match (self.forced, self.status) {
-            (Forced::Cancelling { delivered: true, .. }, Status::Idle) => self.forced = Forced::No,
+            (Forced::Cancelling { delivered: true, .. }, Status::Idle)
+            | (Forced::Stopping { delivered: true }, _) => self.forced = Forced::No,
             (Forced::Cancelling { delivered: true, told }, Status::Open | Status::Failed) => {
                 self.roll_back(0, told, to_engine);
             }
@@ -404,6 +424,7 @@ impl Conversation {
             // Not delivered yet, given up (the control side terminates the backend), or nothing.
             (
                 Forced::Cancelling { .. }
+                | Forced::Stopping { .. }
                 | Forced::RollingBack { .. }
                 | Forced::RolledBack { .. }
                 | Forced::No,
@@ -417,7 +438,6 @@ impl Conversation {
     pub(crate) fn quiet(&mut self, status: Status, to_engine: &mut BytesMut) {
         self.status = status;
         self.lexing_uncertain = false;
-        self.busy.store(false, Ordering::Release);
         if status == Status::Idle {
             self.prepared.transaction_ended();
             if let Some(lease) = self.lease.take() {
@@ -426,6 +446,8 @@ impl Conversation {
             for lease in self.elsewhere.drain(..) {
                 lease.answered();
             }
+        } else if let Some(lease) = &mut self.lease {
+            lease.paused();
         }
         if self.forced != Forced::No {
             self.forced_goes_on(to_engine);

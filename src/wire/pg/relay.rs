@@ -201,8 +201,14 @@ impl Relay {
                 self.cancel = Some((self.canceller)());
             }
         }
+        if order.has(Order::STOP_WRITING)
+            && self.conversation.order_stop() == Action::Cancel
+            && self.cancel.is_none()
+        {
+            self.cancel = Some((self.canceller)());
+        }
         self.finishing |= order.has(Order::FINISH);
-        let older = self.conversation.holds_writer_before(before);
+        let older = self.conversation.holds_older(before);
         let give_up = order.has(Order::GIVE_UP) && older;
         if give_up || order.has(Order::END) {
             self.end_now(give_up);

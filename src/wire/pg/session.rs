@@ -234,9 +234,9 @@ async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<
     let (pid, key) = welcome.key.unwrap_or_default();
     seat.slot().set_engine_pid(pid);
     drop(seat);
-    let busy = Arc::clone(&conversation.busy);
+    let slot = Arc::clone(conversation.seat.slot());
     let endpoint = Arc::clone(&target.endpoint);
-    let _registered = shared.cancels.register(pid, &key, Arc::clone(&endpoint), busy);
+    let _registered = shared.cancels.register(pid, &key, Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
     let relay = Relay::new(
         (client_stream, welcome.from_client),
