@@ -1,0 +1,225 @@
+//! Transparency: what a client receives through the proxy is what the engine sends.
+//!
+//! A table of raw conversations runs once directly and once through the proxy, frame by frame
+//! (W22, W23; the numbers in the comments are those of the protocol's edge cases). Only what must
+//! differ is masked: cancel keys, process ids of notifications, and tables' OIDs. Clients that
+//! break the protocol, and half-closed sockets, have tests of their own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod acceptance;
+mod relay;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use acceptance::{PATIENCE, Site, code, shared_proxy};
+use relay::{CONVERSATIONS, Talk};
+use support::wire::{self, parse, query};
+use support::{Engine, PgCluster, Proxy, ProxyOptions};
+
+#[test]
+fn forty_and_more_conversations_are_the_same_through_the_proxy() {
+    let cluster = PgCluster::shared();
+    // Without TLS towards the engine, as the direct connection: some errors name it.
+    let engines = vec![Engine::plain("old", cluster)];
+    let proxy = &Proxy::start_with(ProxyOptions { engines, ..ProxyOptions::default() });
+    cluster.sql("postgres", "ALTER ROLE wire REPLICATION");
+    let (directly, through) = (Site::new(cluster, proxy), Site::new(cluster, proxy));
+    let names: std::collections::BTreeSet<_> = CONVERSATIONS.iter().map(|c| c.0).collect();
+    assert_eq!(names.len(), CONVERSATIONS.len(), "two conversations of one name");
+    assert!(names.len() >= 40, "{} conversations", names.len());
+    let mut differing = Vec::new();
+    for (name, conversation) in CONVERSATIONS {
+        let expected = Talk::record(cluster.port(), &directly.db, *conversation);
+        let seen = Talk::record(proxy.port(), &through.db, *conversation);
+        assert!(!expected.is_empty(), "{name} says nothing: {expected:?}");
+        if expected != seen {
+            let at = expected.iter().zip(&seen).position(|(a, b)| a != b);
+            let at = at.unwrap_or(expected.len().min(seen.len()));
+            differing.push(format!(
+                "{name}, frame {at}:\n  directly {:?}\n  through  {:?}",
+                expected.get(at),
+                seen.get(at)
+            ));
+        }
+    }
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+}
+
+/// A raw socket, sent some bytes; everything that comes back until the close, which must come.
+fn last_words(port: u16, bytes: &[u8], shut: bool) -> Vec<u8> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    if shut {
+        stream.shutdown(Shutdown::Write).unwrap();
+    }
+    let mut words = Vec::new();
+    match stream.read_to_end(&mut words) {
+        Ok(_) => words,
+        // The peer closed with our bytes unread: an end all the same.
+        Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => words,
+        Err(e) => panic!("no close: {e}"),
+    }
+}
+
+#[test]
+fn garbage_before_the_startup_ends_that_connection_and_no_other() {
+    let site = Site::shared();
+    let mut other = site.client();
+    other.query("BEGIN; INSERT INTO t VALUES (1)").ok();
+    let port = site.proxy.port();
+    let huge = [&[0x7f, 0xff, 0xff, 0xff][..], &[0, 3, 0, 0]].concat();
+    for garbage in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &[0; 64],
+        &[0, 0, 0, 7, 0, 3, 0, 0],
+        &[0xff; 64],
+        &huge,
+        &[0, 0, 0, 8, 0, 2, 0, 0],
+        &[0, 0, 0, 12, 0, 3, 0, 0, b'u', b's', b'e', b'r'],
+        &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0],
+    ] {
+        let words = last_words(port, garbage, false);
+        let clean = words.is_empty() || words[0] == b'E';
+        assert!(clean, "{garbage:?} got {words:?}");
+    }
+    // Nothing at all, and an end in the middle.
+    assert!(last_words(port, b"", true).is_empty());
+    assert!(last_words(port, &[0, 0, 0, 80, 0, 3, 0, 0], true).is_empty());
+    other.query("COMMIT").ok();
+    assert_eq!(site.rows(), "1");
+}
+
+#[test]
+fn encryption_requests_are_answered_and_the_startup_behind_them_is_read() {
+    // TLS is off at this listener: `N`, and then the startup in plaintext is in order.
+    let port = shared_proxy().port();
+    let mut both = vec![0, 0, 0, 8, 4, 210, 22, 47];
+    both.extend_from_slice(&[0, 0, 0, 8, 4, 210, 22, 48]);
+    let mut body = vec![0, 3, 0, 0];
+    body.extend_from_slice(b"user\0wire\0database\0postgres\0\0");
+    both.extend_from_slice(&u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    both.extend_from_slice(&body);
+    let words = last_words(port, &both, true);
+    assert_eq!(&words[..3], b"NNR", "{words:?}");
+}
+
+#[test]
+fn a_client_that_breaks_the_protocol_is_told_and_others_go_on() {
+    let site = Site::shared();
+    let mut other = site.client();
+    other.query("BEGIN; INSERT INTO t VALUES (1)").ok();
+    let unknown: &[u8] = &[109, 0, 0, 0, 4];
+    let negative: &[u8] = &[b'Q', 0xff, 0xff, 0xff, 0xff];
+    let short: &[u8] = &[b'Q', 0, 0, 0, 3];
+    let over: &[u8] = &[b'P', 0x7f, 0xff, 0xff, 0xff];
+    let unnamed = [&[b'B'][..], &[0, 0, 0, 6], b"xx"].concat();
+    for (what, bytes) in [
+        ("an unknown type", unknown),
+        ("a negative length", negative),
+        ("a length below its own four bytes", short),
+        ("two gigabytes", over),
+        ("a Bind without its names", &unnamed),
+    ] {
+        let mut client = site.client();
+        let pid = client.backend_pid();
+        client.query("BEGIN; INSERT INTO t VALUES (2)").ok();
+        client.send_raw(bytes);
+        loop {
+            match client.try_read_frame(PATIENCE) {
+                Ok(Some((b'E', body))) => {
+                    let fields = wire::fields(&body);
+                    assert_eq!(fields[&'C'], "08P01", "{what}: {fields:?}");
+                }
+                Ok(Some((b'Z', _))) if what == "a Bind without its names" => {}
+                Ok(Some((tag, _))) => panic!("{what}: a frame {:?}", tag as char),
+                Ok(None) => panic!("{what}: neither told nor closed"),
+                Err(_) => break,
+            }
+        }
+        let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+        site.wait_sql(&gone, "0");
+    }
+    other.query("COMMIT").ok();
+    assert_eq!(site.rows(), "1");
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answers_and_its_work_is_done() {
+    let site = Site::shared();
+    for port in [site.cluster.port(), site.proxy.port()] {
+        let mut body = vec![0, 3, 0, 0];
+        body.extend_from_slice(format!("user\0wire\0database\0{}\0\0", site.db).as_bytes());
+        let mut bytes = u32::try_from(body.len() + 4).unwrap().to_be_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        bytes.extend_from_slice(&query("INSERT INTO t VALUES (1)"));
+        bytes.extend_from_slice(&query("SELECT 'the last words'"));
+        let words = last_words(port, &bytes, true);
+        let said = String::from_utf8_lossy(&words);
+        assert!(said.contains("the last words"), "port {port}: {said}");
+        assert_eq!(words[words.len() - 6..], [b'Z', 0, 0, 0, 5, b'I']);
+    }
+    assert_eq!(site.rows(), "1,1");
+}
+
+#[test]
+fn a_client_that_vanishes_in_its_copy_leaves_nothing_and_frees_its_backend() {
+    let site = Site::shared();
+    let mut client = site.client();
+    let pid = client.backend_pid();
+    client.send_raw(&query("COPY t FROM STDIN"));
+    assert_eq!(client.read_frame().0, b'G');
+    client.send_raw(&wire::copy_data(b"1\n2\n"));
+    drop(client);
+    site.wait_sql(&format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}"), "0");
+    assert_eq!(site.rows(), "");
+}
+
+#[test]
+fn a_cancel_hits_the_statement_it_was_sent_for_and_nothing_else() {
+    let site = Site::shared();
+    let (mut one, mut two) = (site.client(), site.client());
+    let sleeps = |pid| format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}");
+    one.send_raw(&query("SELECT pg_sleep(600)"));
+    two.send_raw(&query("SELECT pg_sleep(600)"));
+    site.wait_sql(&sleeps(one.backend_pid()), "PgSleep");
+    site.wait_sql(&sleeps(two.backend_pid()), "PgSleep");
+    one.cancel();
+    one.expect_error("57014");
+    assert_eq!(one.until_ready().status, 'I');
+    assert!(two.try_read_frame(Duration::from_millis(1)).unwrap().is_none());
+    // Nothing runs any more: a late one is dropped, a wrong key does nothing.
+    one.cancel();
+    one.query("SELECT 1").ok();
+    let right = two.key.clone();
+    let last = two.key.len() - 1;
+    two.key[last] ^= 1;
+    two.cancel();
+    assert_eq!(site.sql(&sleeps(two.backend_pid())), "PgSleep");
+    two.key = right;
+    two.cancel();
+    two.expect_error("57014");
+    two.until_ready();
+}
+
+#[test]
+fn more_than_the_proxy_holds_passes_in_both_directions_at_once() {
+    // A pipeline whose answers are not read until all of it is sent would stand still if the
+    // proxy waited for either side; PostgreSQL itself stands still too, so answers are read here.
+    let site = Site::shared();
+    let mut client = site.client();
+    let statement = "x".repeat(900_000);
+    for n in 0..10 {
+        client.send_raw(&parse("", &format!("SELECT '{statement}' || {n}")));
+        let rest = [wire::bind("", "", &[]), wire::execute("", 0), wire::sync()];
+        client.send_raw(&rest.concat());
+        let answer = client.until_ready().ok();
+        assert_eq!(answer.cell().len(), 900_001);
+    }
+    assert_eq!(code(&client.query("SELECT 1")), "");
+}
