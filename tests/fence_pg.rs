@@ -234,6 +234,57 @@ fn acceptance_04_a_batch_stopped_in_the_middle_keeps_its_reads_and_fails_the_wri
     site.unfence(&operation);
 }
 
+/// A proxy whose first statement of a client stops at a point of the statement path, and the file
+/// whose appearance lets it go on.
+fn stopped_at(point: &str) -> (Proxy, std::path::PathBuf) {
+    let proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", PgCluster::shared())],
+        ..ProxyOptions::default()
+    });
+    let file = proxy.state_dir().with_file_name("go-on");
+    let mut proxy = proxy;
+    proxy.kill9();
+    proxy.set_env(&[("FENCEWIRE_FAULT", &format!("{point}=park:{}", file.display()))]);
+    proxy.restart();
+    (proxy, file)
+}
+
+fn wait_parked(file: &std::path::Path) {
+    let parked = file.with_extension("parked");
+    assert!(poll(PATIENCE, || parked.exists().then_some(())).is_some(), "nothing stopped there");
+}
+
+#[test]
+fn acceptance_04_classified_before_the_fence_and_not_forwarded_is_refused() {
+    let (proxy, go_on) = stopped_at("wire.before_admission");
+    let site = Site::new(PgCluster::shared(), &proxy);
+    let mut client = site.client();
+    client.send_raw(&query("INSERT INTO t VALUES (1)"));
+    wait_parked(&go_on);
+    // The write gate was open when the statement was classified; it closes while it stands there.
+    let operation = site.fence();
+    std::fs::write(&go_on, "").unwrap();
+    assert_eq!(code(&client.until_ready()), "ZF001");
+    assert_eq!(site.rows(), "");
+    site.unfence(&operation);
+    client.query("INSERT INTO t VALUES (2)").ok();
+}
+
+#[test]
+fn acceptance_04_control_arm_admitted_and_not_forwarded_is_waited_for() {
+    let (proxy, go_on) = stopped_at("wire.after_admission");
+    let site = Site::new(PgCluster::shared(), &proxy);
+    let mut client = site.client();
+    client.send_raw(&query("INSERT INTO t VALUES (1)"));
+    wait_parked(&go_on);
+    let body = site.acquire_body(&uuid(), &fail_after(300));
+    still_draining(&site.acquire(&body));
+    std::fs::write(&go_on, "").unwrap();
+    client.until_ready().ok();
+    applied(&site.acquire_at_last(&body));
+    assert_eq!(site.rows(), "1");
+}
+
 #[test]
 fn acceptance_04_what_was_forwarded_before_the_fence_is_waited_for_to_its_last_byte() {
     let site = Site::shared();
