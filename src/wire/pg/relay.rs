@@ -66,6 +66,13 @@ impl Peer {
 
     /// Writes what is pending. Ready when nothing is.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pending.capacity() == 0 && !self.unflushed {
+            return Poll::Ready(());
+        }
+        self.poll_flush_pending(cx)
+    }
+
+    fn poll_flush_pending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.pending.is_empty() {
             if !self.writes {
                 self.pending = BytesMut::new();
@@ -235,6 +242,9 @@ impl Relay {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
+        // A read that came back pending has left the waker with its socket, and isn't tried again
+        // within this call.
+        let (mut engine_quiet, mut client_quiet) = (false, false);
         loop {
             let mut progress = false;
             if self.poll_cancel(cx) {
@@ -250,16 +260,18 @@ impl Relay {
                 return Poll::Ready(end);
             }
             if self.end.is_none() {
-                if to_client_clear && self.engine.reads {
-                    progress |= self.read_engine(cx, desk);
+                if to_client_clear && self.engine.reads && !engine_quiet {
+                    engine_quiet = !self.read_engine(cx, desk);
+                    progress |= !engine_quiet;
                 }
                 if self.blocked && !self.conversation.must_wait() {
                     self.blocked = false;
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
-                if to_engine_clear && self.may_read_client() {
-                    progress |= self.read_client(cx, desk);
+                if to_engine_clear && !client_quiet && self.may_read_client() {
+                    client_quiet = !self.read_client(cx, desk);
+                    progress |= !client_quiet;
                 }
                 self.after_step();
             }
@@ -319,6 +331,7 @@ impl Relay {
         }
     }
 
+    /// False when there is nothing to read now.
     fn read_engine(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
         let count = match poll_read(&mut self.engine.stream, cx, &mut desk.scratch) {
             Poll::Pending => return false,
@@ -384,6 +397,7 @@ impl Relay {
         }
     }
 
+    /// False when there is nothing to read now.
     fn read_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
         let count = match poll_read(&mut self.client.stream, cx, &mut desk.scratch) {
             Poll::Pending => return false,
