@@ -56,7 +56,8 @@ impl Peer {
         Self {
             stream,
             pending: BytesMut::new(),
-            held,
+            // An empty one may have a startup's worth of room.
+            held: if held.is_empty() { BytesMut::new() } else { held },
             rest: Rest::default(),
             reads: true,
             writes: true,
@@ -65,6 +66,7 @@ impl Peer {
     }
 
     /// Writes what is pending. Ready when nothing is.
+    #[inline]
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.pending.capacity() == 0 && !self.unflushed {
             return Poll::Ready(());
@@ -72,6 +74,7 @@ impl Peer {
         self.poll_flush_pending(cx)
     }
 
+    #[cold]
     fn poll_flush_pending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.pending.is_empty() {
             if !self.writes {
@@ -177,7 +180,7 @@ impl Relay {
     /// # Cancel safety
     /// Not to be cancelled except to abandon the session: a lease that is held then counts as
     /// abandoned.
-    pub(crate) async fn run(mut self) -> End {
+    pub(crate) async fn run(mut self: Box<Self>) -> End {
         let slot = Arc::clone(self.conversation.seat.slot());
         loop {
             let mut ordered = pin!(slot.ordered.notified());
