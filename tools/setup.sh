@@ -40,6 +40,7 @@ need_clients() {
 need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
   has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
+  has strace || PACKAGES+=(strace)
 }
 
 # ---- Debian packages

@@ -106,7 +106,7 @@ impl KeyMaker {
                 continue;
             }
             if comma_waits {
-                feed.bytes(&[tag(TokenKind::Comma)]);
+                feed.byte(tag(TokenKind::Comma));
                 comma_waits = false;
             }
             feed.token(&token, text, collapses);
@@ -162,26 +162,18 @@ impl Feed {
         Self { low, high, buffer: [0; 256], used: 0 }
     }
 
-    /// Every token is self-delimiting: a tag, and for those with text its length.
+    /// Every token is self-delimiting: a tag, and for those with text its length; a word ends at
+    /// the next tag, because every byte of a name is above every tag.
     fn token(&mut self, token: &Token, text: &[u8], collapses: bool) {
         if collapses {
             // Parameters, numbers and strings look alike on purpose.
-            self.bytes(&[tag(TokenKind::Text)]);
+            self.byte(tag(TokenKind::Text));
             return;
         }
         let bytes = token.bytes(text);
-        self.bytes(&[tag(token.kind)]);
+        self.byte(tag(token.kind));
         match token.kind {
-            TokenKind::Word => {
-                self.length(bytes.len());
-                for piece in bytes.chunks(64) {
-                    let mut lower = [0; 64];
-                    for (to, from) in lower.iter_mut().zip(piece) {
-                        *to = from.to_ascii_lowercase();
-                    }
-                    self.bytes(lower.get(..piece.len()).unwrap_or_default());
-                }
-            }
+            TokenKind::Word => self.name(bytes),
             TokenKind::Quoted
             | TokenKind::UnicodeQuoted
             | TokenKind::Text
@@ -207,16 +199,41 @@ impl Feed {
         }
     }
 
+    /// A name, in lower case.
+    fn name(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(64) {
+            if self.buffer.len() - self.used < piece.len() {
+                self.flush();
+            }
+            let room = self.buffer.get_mut(self.used..).unwrap_or_default();
+            for (to, from) in room.iter_mut().zip(piece) {
+                *to = from.to_ascii_lowercase();
+            }
+            self.used += piece.len();
+        }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if self.used == self.buffer.len() {
+            self.flush();
+        }
+        if let Some(place) = self.buffer.get_mut(self.used) {
+            *place = byte;
+        }
+        self.used += 1;
+    }
+
     fn length(&mut self, bytes: usize) {
-        self.bytes(&(bytes as u64).to_le_bytes());
+        // Tokens stand at 32-bit places: nothing is cut off here.
+        self.bytes(&(bytes as u32).to_le_bytes());
     }
 
     fn bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.buffer.get_mut(self.used..).unwrap_or_default();
             let fits = room.len().min(bytes.len());
-            for (to, from) in room.iter_mut().zip(bytes) {
-                *to = *from;
+            if let (Some(to), Some(from)) = (room.get_mut(..fits), bytes.get(..fits)) {
+                to.copy_from_slice(from);
             }
             self.used += fits;
             bytes = bytes.get(fits..).unwrap_or_default();
@@ -286,7 +303,8 @@ impl Cache {
         if groups == 0 {
             return &mut [];
         }
-        let place = (key % groups as u128) as usize * WAYS;
+        // The low half is a hash by itself, and a division of 128 bits is slow.
+        let place = (key as u64 % groups as u64) as usize * WAYS;
         self.slots.get_mut(place..place + WAYS).unwrap_or_default()
     }
 
@@ -340,6 +358,14 @@ mod tests {
         assert!(!same("select a from t", "select a from u"));
         assert!(!same("select a, b", "select a b"));
         assert!(!same("select (1, a)", "select (1 a)"));
+    }
+
+    #[test]
+    fn no_byte_of_a_name_looks_like_a_tag() {
+        let last = tag(TokenKind::Stray);
+        assert!(super::super::lexer::NAME_BYTES.iter().position(|is| *is) > Some(last.into()));
+        assert!(!same("select a, b", "select ab"));
+        assert!(!same("select \"a\" b", "select \"a\"b c"));
     }
 
     #[test]

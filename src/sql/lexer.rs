@@ -106,8 +106,21 @@ const fn begins_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
 }
 
+/// Which bytes a name may hold behind its first one.
+pub(super) const NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    loop {
+        table[byte as usize] = begins_name(byte) || byte.is_ascii_digit() || byte == b'$';
+        if byte == u8::MAX {
+            break table;
+        }
+        byte += 1;
+    }
+};
+
 const fn continues_name(byte: u8) -> bool {
-    begins_name(byte) || byte.is_ascii_digit() || byte == b'$'
+    NAME_BYTES[byte as usize]
 }
 
 /// Blanks of any version: 16 added the vertical tab, which 15 answers with a syntax error.
@@ -151,9 +164,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) {
-        while self.peek(0).is_some_and(&wanted) {
-            self.at += 1;
-        }
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        self.at += rest.iter().position(|byte| !wanted(*byte)).unwrap_or(rest.len());
     }
 
     /// The next token, or `None` at the end of the text.

@@ -39,6 +39,7 @@ pub(crate) fn sort(
 ) -> Result<usize, EngineFault> {
     let chunk = out.chunk();
     let mut at = 0;
+    let mut mine = answers_own(conversation);
     loop {
         if rest.bytes > 0 {
             let take = rest.bytes.min(chunk.len() - at);
@@ -62,7 +63,14 @@ pub(crate) fn sort(
         let body = bytes.get(HEADER..).unwrap_or_default();
         let body = body.get(..header.body.min(body.len())).unwrap_or_default();
         let here = at..at + HEADER + body.len();
-        match rule(conversation, header, body, out, to_engine) {
+        let ruling = if carries_state(header.tag) {
+            let ruling = rule(conversation, header, body, mine, out, to_engine);
+            mine = answers_own(conversation);
+            ruling
+        } else {
+            usual(mine)
+        };
+        match ruling {
             Ruling::More => return Ok(at),
             Ruling::Drop => rest.pass = false,
             Ruling::Pass => {
@@ -75,15 +83,30 @@ pub(crate) fn sort(
     }
 }
 
+/// Whether what the engine answers now was asked by the proxy itself.
+fn answers_own(conversation: &Conversation) -> bool {
+    conversation.owed.front().is_some_and(|entry| entry.whose != Whose::Client)
+}
+
+/// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
+const fn carries_state(tag: u8) -> bool {
+    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b'1' | b'3' | b'A')
+}
+
+const fn usual(mine: bool) -> Ruling {
+    if mine { Ruling::Drop } else { Ruling::Pass }
+}
+
+/// `mine` says that the proxy itself asked; the message is one that [`carries_state`].
 fn rule(
     conversation: &mut Conversation,
     header: Header,
     body: &[u8],
+    mine: bool,
     out: &mut Outgoing<'_>,
     to_engine: &mut BytesMut,
 ) -> Ruling {
-    let mine = conversation.owed.front().is_some_and(|entry| entry.whose != Whose::Client);
-    let usual = if mine { Ruling::Drop } else { Ruling::Pass };
+    let usual = usual(mine);
     let whole = body.len() == header.body;
     let readable = header.body <= limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX;
     match header.tag {

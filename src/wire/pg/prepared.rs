@@ -6,7 +6,7 @@
 //! old or its new statement, and the stronger of the two is taken. Pure; used by the relay. It
 //! doesn't keep statement texts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::base::limits;
 use crate::sql::{Shape, StatementClass, TxEffect};
@@ -74,7 +74,8 @@ enum Change {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     unnamed: Option<Known>,
-    named: HashMap<Box<[u8]>, Known>,
+    /// Looked up at every Bind. Sessions have few names: comparing them is cheaper than hashing.
+    named: BTreeMap<Box<[u8]>, Known>,
     /// By SQL PREPARE. Never forgotten, only strengthened: whether DEALLOCATE worked isn't known.
     by_sql: HashMap<Box<[u8]>, StatementClass>,
     pending: VecDeque<(u64, Change)>,

@@ -56,7 +56,8 @@ impl Peer {
         Self {
             stream,
             pending: BytesMut::new(),
-            held,
+            // An empty one may have a startup's worth of room.
+            held: if held.is_empty() { BytesMut::new() } else { held },
             rest: Rest::default(),
             reads: true,
             writes: true,
@@ -65,7 +66,16 @@ impl Peer {
     }
 
     /// Writes what is pending. Ready when nothing is.
+    #[inline]
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pending.capacity() == 0 && !self.unflushed {
+            return Poll::Ready(());
+        }
+        self.poll_flush_pending(cx)
+    }
+
+    #[cold]
+    fn poll_flush_pending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.pending.is_empty() {
             if !self.writes {
                 self.pending = BytesMut::new();
@@ -170,7 +180,7 @@ impl Relay {
     /// # Cancel safety
     /// Not to be cancelled except to abandon the session: a lease that is held then counts as
     /// abandoned.
-    pub(crate) async fn run(mut self) -> End {
+    pub(crate) async fn run(mut self: Box<Self>) -> End {
         let slot = Arc::clone(self.conversation.seat.slot());
         loop {
             let mut ordered = pin!(slot.ordered.notified());
@@ -241,6 +251,9 @@ impl Relay {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
+        // A read that came back pending has left the waker with its socket, and isn't tried again
+        // within this call.
+        let (mut engine_quiet, mut client_quiet) = (false, false);
         loop {
             let mut progress = false;
             if self.poll_cancel(cx) {
@@ -256,16 +269,18 @@ impl Relay {
                 return Poll::Ready(end);
             }
             if self.end.is_none() {
-                if to_client_clear && self.engine.reads {
-                    progress |= self.read_engine(cx, desk);
+                if to_client_clear && self.engine.reads && !engine_quiet {
+                    engine_quiet = !self.read_engine(cx, desk);
+                    progress |= !engine_quiet;
                 }
                 if self.blocked && !self.conversation.must_wait() {
                     self.blocked = false;
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
-                if to_engine_clear && self.may_read_client() {
-                    progress |= self.read_client(cx, desk);
+                if to_engine_clear && !client_quiet && self.may_read_client() {
+                    client_quiet = !self.read_client(cx, desk);
+                    progress |= !client_quiet;
                 }
                 self.after_step();
             }
@@ -325,6 +340,7 @@ impl Relay {
         }
     }
 
+    /// False when there is nothing to read now.
     fn read_engine(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
         let count = match poll_read(&mut self.engine.stream, cx, &mut desk.scratch) {
             Poll::Pending => return false,
@@ -390,6 +406,7 @@ impl Relay {
         }
     }
 
+    /// False when there is nothing to read now.
     fn read_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
         let count = match poll_read(&mut self.client.stream, cx, &mut desk.scratch) {
             Poll::Pending => return false,

@@ -111,7 +111,8 @@ pub(crate) async fn serve(
 ) {
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
-    let prepared = timeout(bound, prepare(accepted, &settings, &shared)).await;
+    // Boxed: an idle session shouldn't go on owning the room that its beginning took.
+    let prepared = timeout(bound, Box::pin(prepare(accepted, &settings, &shared))).await;
     let ready = match prepared {
         Ok(Ok(Some(ready))) => ready,
         Ok(Ok(None)) => return,
@@ -238,13 +239,14 @@ async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<
     let endpoint = Arc::clone(&target.endpoint);
     let _registered = shared.cancels.register(pid, &key, Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
-    let relay = Relay::new(
+    // Boxed, so that it is in this session's memory once, not in each future that it moved through.
+    let relay = Box::new(Relay::new(
         (client_stream, welcome.from_client),
         (engine, welcome.from_engine),
         conversation,
         Arc::clone(counters),
         canceller,
-    );
+    ));
     let end = relay.run().await;
     if end == End::Fault {
         tracing::warn!(session = %id, "session ended by a fault");
