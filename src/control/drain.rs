@@ -351,12 +351,16 @@ impl Run<'_> {
         match taken {
             Ok(coverage) => {
                 let outcome = "granted: every transaction that wrote to a table had ended";
-                Ok(Some(EngineLock {
-                    mode,
-                    outcome: outcome.to_owned(),
-                    tables: coverage.tables,
-                    gaps: coverage.gaps,
-                }))
+                let mut gaps = coverage.gaps;
+                let unguarded = self.drain.unguarded_reads();
+                if unguarded > 0 {
+                    gaps.push(format!(
+                        "{unguarded} reads from before the fence still run without the guard: the \
+                         locks keep them from tables, not from sequences and large objects"
+                    ));
+                }
+                let (outcome, tables) = (outcome.to_owned(), coverage.tables);
+                Ok(Some(EngineLock { mode, outcome, tables, gaps }))
             }
             Err(TakeError::Void) => self.renew_ticket().await.map(|()| None),
             Err(TakeError::Lock(LockError::Busy { blockers, .. })) => {

@@ -98,6 +98,18 @@ impl Drain {
         })
     }
 
+    /// How many programs admitted as reads before the gate closed run without a guard right now.
+    #[must_use]
+    pub fn unguarded_reads(&self) -> usize {
+        let unguarded = |slot: &Arc<Slot>| {
+            slot.stamp().is_some_and(|stamp| {
+                let read = !stamp.writer && stamp.running == Running::Unguarded;
+                read && stamp.generation < self.generation
+            })
+        };
+        self.gate.sessions().iter().filter(|slot| unguarded(slot)).count()
+    }
+
     /// The generation before which everything must be released.
     #[must_use]
     pub const fn generation(&self) -> Generation {

@@ -213,6 +213,7 @@ fn a_drain_without_the_engine_lock_waits_for_unguarded_reads_and_for_no_others()
     assert_eq!(guard, Guard::On);
     let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
     assert!(drain.look().is_some(), "with the lock reads aren't waited for");
+    assert_eq!(drain.unguarded_reads(), 1, "but they are counted");
     assert!(drain.wait_for_readers());
     let waited: Vec<SessionId> = drain.blockers().iter().map(|slot| slot.id()).collect();
     assert_eq!(waited, [SessionId(1)]);
