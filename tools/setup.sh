@@ -37,6 +37,9 @@ need_clients() {
   exists /usr/lib/python3/dist-packages/psycopg/__init__.py ||
     python3 -c 'import psycopg' 2>/dev/null || PACKAGES+=(python3 python3-psycopg)
 }
+need_pip() {
+  python3 -m pip --version >/dev/null 2>&1 || PACKAGES+=(python3 python3-pip)
+}
 need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
   has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
@@ -109,13 +112,30 @@ need_deny() {
     cargo install --locked --quiet --debug --root "$TOOLS_DIR" "cargo-deny@$DENY_VERSION"
 }
 
+# PostgreSQL's regression scripts, which the source package pglast on PyPI carries: statements that
+# nobody here wrote, for the classifier's test. Unpacked outside the checkout, once.
+CORPUS_PACKAGE=pglast==8.8
+need_corpus() {
+  exists "$TOOLS_DIR/corpus/postgres_regress/select.sql" && return 0
+  say "fetching the statements of PostgreSQL's regression tests ($CORPUS_PACKAGE), once"
+  local from
+  from=$(mktemp -d)
+  python3 -m pip download -q --no-deps --no-binary :all: -d "$from" "$CORPUS_PACKAGE" ||
+    die "could not download $CORPUS_PACKAGE from PyPI; the classifier's test needs it"
+  tar -xzf "$from"/pglast-*.tar.gz -C "$from" --wildcards '*/postgres_regress/*.sql'
+  mkdir -p "$TOOLS_DIR/corpus"
+  rm -rf "$TOOLS_DIR/corpus/postgres_regress"
+  mv "$from"/*/libpg_query/test/sql/postgres_regress "$TOOLS_DIR/corpus/"
+  rm -rf "$from"
+}
+
 # ---- main
 [ $# -gt 0 ] || set -- test
 for purpose in "$@"; do
   need_build
   case $purpose in
     demo) need_server ;;
-    test) need_server; need_clients ;;
+    test) need_server; need_clients; need_pip ;;
     bench) need_server; need_clients; need_rivals ;;
     lint) ;;
     *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
@@ -127,4 +147,5 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
 fi
 need_rust
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
+case " $* " in *" test "*) need_corpus ;; esac
 say "everything for '$*' is here"
