@@ -38,6 +38,7 @@ need_clients() {
     python3 -c 'import psycopg' 2>/dev/null || PACKAGES+=(python3 python3-psycopg)
 }
 need_pip() {
+  exists "$TOOLS_DIR/corpus/postgres_regress/select.sql" && return 0
   python3 -m pip --version >/dev/null 2>&1 || PACKAGES+=(python3 python3-pip)
 }
 need_rivals() {
