@@ -128,10 +128,6 @@ impl Control {
         let Some(drain) = Drain::of(Arc::clone(&gate)) else {
             return self.superseded(line, request, &ticket).await;
         };
-        let mut drain = drain;
-        if ticket.settings.engine_lock != LockMode::Hold {
-            drain.wait_for_readers();
-        }
         let began = self.clock.monotonic();
         let mut run = Run {
             control: self,
@@ -369,10 +365,6 @@ impl Run<'_> {
                 error @ (LockError::NotAllowed { .. } | LockError::TooMany { .. }),
             )) => {
                 tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
-                // Nothing at the engine stops a hidden writer then: reads are waited for, too.
-                if self.drain.wait_for_readers() {
-                    return Ok(None);
-                }
                 without(format!("not taken: {error}"))
             }
             Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {
