@@ -99,6 +99,9 @@ pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.
 pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
+/// How often in a row the guard's own statement may fail (be cancelled, or time out) before the
+/// session is ended.
+pub const GUARD_TRIES_MAX: u32 = 5;
 /// How long sessions that were told to end are waited for when the proxy stops.
 pub const STOP_LINGER_MS: u64 = 2_000;
 /// Threads of the control side: admin, drains, control connections.

@@ -128,10 +128,6 @@ impl Control {
         let Some(drain) = Drain::of(Arc::clone(&gate)) else {
             return self.superseded(line, request, &ticket).await;
         };
-        let mut drain = drain;
-        if ticket.settings.engine_lock != LockMode::Hold {
-            drain.wait_for_readers();
-        }
         let began = self.clock.monotonic();
         let mut run = Run {
             control: self,
@@ -351,16 +347,12 @@ impl Run<'_> {
         match taken {
             Ok(coverage) => {
                 let outcome = "granted: every transaction that wrote to a table had ended";
-                let mut gaps = coverage.gaps;
-                let unguarded = self.drain.unguarded_reads();
-                if unguarded > 0 {
-                    gaps.push(format!(
-                        "{unguarded} reads from before the fence still run without the guard: the \
-                         locks keep them from tables, not from sequences and large objects"
-                    ));
-                }
-                let (outcome, tables) = (outcome.to_owned(), coverage.tables);
-                Ok(Some(EngineLock { mode, outcome, tables, gaps }))
+                Ok(Some(EngineLock {
+                    mode,
+                    outcome: outcome.to_owned(),
+                    tables: coverage.tables,
+                    gaps: coverage.gaps,
+                }))
             }
             Err(TakeError::Void) => self.renew_ticket().await.map(|()| None),
             Err(TakeError::Lock(LockError::Busy { blockers, .. })) => {
@@ -373,10 +365,6 @@ impl Run<'_> {
                 error @ (LockError::NotAllowed { .. } | LockError::TooMany { .. }),
             )) => {
                 tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
-                // Nothing at the engine stops a hidden writer then: reads are waited for, too.
-                if self.drain.wait_for_readers() {
-                    return Ok(None);
-                }
                 without(format!("not taken: {error}"))
             }
             Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {

@@ -142,6 +142,8 @@ impl Seat {
                 running: match (held, begins, guard) {
                     (Some(held), false, _) => held.running,
                     (_, _, Guard::On) => Running::Guarded,
+                    // A stream runs no statement of the client's: it needs no guard.
+                    (None, _, Guard::Off) if class == StatementClass::Stream => Running::Guarded,
                     (_, _, Guard::Off) => Running::Unguarded,
                 },
             };

@@ -3,9 +3,9 @@
 //! Purpose: defines and makes [`Drained`], the first of the three evidences of a fence (proof.md 1,
 //! step 4). It is made from slots alone; no clock, timeout or socket takes part (invariants 6, 7).
 //!
-//! Writers' leases are always waited for. Programs admitted as reads before the gate closed run
-//! without a guard, and a view can hide a function that writes: the engine lock stops those when it
-//! is held. Where it isn't, [`Drain::wait_for_readers`] has the drain wait for them as well.
+//! Waited for are writers' leases, and programs that were admitted as reads before the gate closed
+//! and still run: they have no guard, a view can hide a function that writes, and the engine lock
+//! covers neither sequences nor the catalog. Idle transactions aren't: their next program is guarded.
 //!
 //! Called by `control/drain.rs`, which adds deadlines and asks the engine about abandoned leases.
 
@@ -59,7 +59,6 @@ impl Drained {
 pub struct Drain {
     gate: Arc<Gate>,
     generation: Generation,
-    readers_too: bool,
     seen: HashSet<SessionId>,
     settled_before: u64,
 }
@@ -76,38 +75,18 @@ impl Drain {
         }
         let settled_before = gate.settled_count();
         let (generation, seen) = (word.generation(), HashSet::new());
-        let mut drain = Self { gate, generation, readers_too: false, seen, settled_before };
+        let mut drain = Self { gate, generation, seen, settled_before };
         drain.blockers();
         Some(drain)
-    }
-
-    /// From now on programs are waited for that were admitted as reads and run without a guard.
-    /// Answers whether that is new.
-    pub fn wait_for_readers(&mut self) -> bool {
-        !std::mem::replace(&mut self.readers_too, true)
     }
 
     /// Whether a session's lease is one that this drain waits for.
     #[must_use]
     pub fn waits_for(&self, slot: &Slot) -> bool {
         slot.stamp().is_some_and(|stamp| {
-            let counts = stamp.writer
-                || (self.readers_too && stamp.running == Running::Unguarded)
-                || (self.readers_too && slot.is_abandoned());
+            let counts = stamp.writer || stamp.running == Running::Unguarded || slot.is_abandoned();
             counts && stamp.generation < self.generation
         })
-    }
-
-    /// How many programs admitted as reads before the gate closed run without a guard right now.
-    #[must_use]
-    pub fn unguarded_reads(&self) -> usize {
-        let unguarded = |slot: &Arc<Slot>| {
-            slot.stamp().is_some_and(|stamp| {
-                let read = !stamp.writer && stamp.running == Running::Unguarded;
-                read && stamp.generation < self.generation
-            })
-        };
-        self.gate.sessions().iter().filter(|slot| unguarded(slot)).count()
     }
 
     /// The generation before which everything must be released.

@@ -281,8 +281,12 @@ async fn the_sweep_settles_lost_sessions_without_a_fence() {
 async fn the_census_is_told_who_may_still_write() {
     let rig = Rig::new().await;
     let reader = rig.seat(2, 12);
-    let (read, _) = reader.begin(StatementClass::Read, 0).unwrap();
-    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    let (mut read, _) = reader.begin(StatementClass::Read, 0).unwrap();
+    let running = rig.run(acquire(1, 1, policy(0, OnDeadline::Fail))).await;
+    assert_eq!(code(&running), ControlCode::Draining, "a read without a guard is running");
+    read.paused();
+    let again = acquire(1, 1, policy(0, OnDeadline::Fail));
+    assert_eq!(code(&rig.run(again).await), ControlCode::Applied);
     let view = rig.engine.views().pop().unwrap();
     let session = view.sessions[&12];
     assert!(!session.is_writer && session.in_program);

@@ -8,7 +8,7 @@
 //! Called by `control`, which decides whether to hold or to confirm, bounds the attempts, and
 //! watches [`LockHandle::lost`].
 //!
-//! Not covered: sequences; large objects unless `pg_largeobject` could be locked (superuser);
+//! Not covered: sequences; large objects unless their two catalogs could be locked (superuser);
 //! materialized views; foreign tables; tables created after the lock, and those of a transaction
 //! still open when the tables were listed (the census sees that transaction as a writer).
 
@@ -79,12 +79,16 @@ const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) 
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
     AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', \
     'ExclusiveLock', 'AccessExclusiveLock') \
-    AND (c.oid = 'pg_largeobject'::regclass \
+    AND (c.oid IN ('pg_largeobject'::regclass, 'pg_largeobject_metadata'::regclass) \
     OR (n.nspname !~ '^pg_' AND n.nspname <> 'information_schema')) GROUP BY l.pid ORDER BY l.pid";
 
 /// Inside a transaction the portal of the last extended query stays open, and with it a snapshot
 /// that holds back the vacuum horizon. The next simple query closes it and leaves none of its own.
 const DROP_SNAPSHOT: &str = "SELECT";
+
+/// Their data, and the table that creating, dropping or granting one writes to.
+const LARGE_OBJECTS: &str = "LOCK TABLE ONLY pg_catalog.pg_largeobject, \
+    ONLY pg_catalog.pg_largeobject_metadata IN SHARE MODE";
 
 /// The engine lock, held. Dropping it ends the connection, and with it the lock, a moment later;
 /// [`LockHandle::release`] waits for the engine's word.
@@ -361,7 +365,7 @@ impl Attempt<'_> {
     /// Locks large objects where the role may; a refusal doesn't spoil the transaction.
     async fn large_objects(&self) -> Result<bool, Failed> {
         self.execute("SAVEPOINT large_objects").await?;
-        match self.execute("LOCK TABLE ONLY pg_catalog.pg_largeobject IN SHARE MODE").await {
+        match self.execute(LARGE_OBJECTS).await {
             Ok(()) => Ok(true),
             Err(Failed::Forbidden(_)) => {
                 self.execute("ROLLBACK TO SAVEPOINT large_objects").await.map(|()| false)

@@ -4,6 +4,7 @@
 //! admitted against the fences of every database they touch (W7). Invariant: a database that can't
 //! be named as the engine names it makes `any_database` true.
 
+use super::super::lexer::TokenKind;
 use super::super::statement::{Detail, Part, StatementClass};
 use super::phrase::Phrase;
 use super::{Context, plan};
@@ -63,6 +64,27 @@ pub(super) fn drop(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         note(text, if exists { 4 } else { 2 }, &mut context.detail);
         return LIFECYCLE;
     }
-    // DROP OWNED takes grants on shared objects with it.
-    if text.is(1, "owned") { LIFECYCLE } else { DDL }
+    if text.is(1, "owned") { owned(context) } else { DDL }
+}
+
+/// `COMMENT`, `SECURITY LABEL`, `GRANT`, `REVOKE`: schema changes, but for those `ON DATABASE`,
+/// which any session of the engine may send.
+pub(super) fn on_object(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
+    let Some(on) = (1..text.len()).find(|&at| text.is(at, "on")) else { return DDL };
+    if !text.is(on + 1, "database") {
+        return DDL;
+    }
+    let mut at = on + 2;
+    note(text, at, &mut context.detail);
+    while text.is_kind(at + 1, TokenKind::Comma) {
+        at += 2;
+        note(text, at, &mut context.detail);
+    }
+    LIFECYCLE
+}
+
+/// `REASSIGN OWNED`, `DROP OWNED`: databases a role owns, and grants on any, go with it.
+pub(super) fn owned(context: &mut Context<'_>) -> Part {
+    context.detail.any_database = true;
+    LIFECYCLE
 }

@@ -234,6 +234,12 @@ fn databases_are_told() {
         ("drop database if exists \"Shop\"\"s\"", &["Shop\"s"], false),
         ("alter database a rename to b", &["a", "b"], false),
         ("alter database a owner to b", &["a"], false),
+        ("comment on database a is 'x'", &["a"], false),
+        ("grant connect, temp on database a, \"B\" to r", &["a", "B"], false),
+        ("revoke all on database a from public", &["a"], false),
+        ("security label for p on database a is 'x'", &["a"], false),
+        ("reassign owned by r to s", &[], true),
+        ("drop owned by r", &[], true),
         ("alter role r in database d set x = y", &["d"], false),
         ("alter role r set x = y", &[], true),
         ("alter system set x = y", &[], true),
@@ -249,6 +255,10 @@ fn databases_are_told() {
         );
         assert_eq!(found.class(), StatementClass::Lifecycle, "{text}");
     }
+    // Beside a stronger statement they are still told.
+    let found = of("select f(); alter database a set x = y");
+    assert_eq!(found.class(), StatementClass::Unprovable);
+    assert_eq!(found.detail().unwrap().databases, ["a"]);
 }
 
 #[test]

@@ -115,6 +115,9 @@ fn rule(
             let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
             if let Some(entry) = conversation.owed.answered() {
                 conversation.prepared.answered(entry.number);
+                if entry.whose == Whose::Guard {
+                    conversation.guard_answered(entry.failed);
+                }
             }
             if conversation.owed.is_empty() {
                 conversation.quiet(status, to_engine);
@@ -162,8 +165,10 @@ fn error(
     };
     conversation.fatal_seen |= severity == Severity::Fatal;
     if mine && severity == Severity::Error {
-        let guard = conversation.owed.front().is_some_and(|entry| entry.whose == Whose::Guard);
-        conversation.guard_failed |= guard;
+        if let Some(entry) = conversation.owed.front_mut() {
+            entry.failed = true;
+            conversation.guard_failed |= entry.whose == Whose::Undo;
+        }
         return Ruling::Drop;
     }
     if !ours {

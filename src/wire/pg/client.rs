@@ -13,7 +13,7 @@ use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
-use crate::wire::pg::conversation::{Conversation, Discard, Forced, Mode};
+use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
 use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
@@ -268,7 +268,9 @@ impl Message<'_, '_, '_> {
     fn simple(&mut self, class: StatementClass, traits: Traits, detail: Option<&Detail>) -> Ruling {
         let entered = self.enter(class, traits, detail);
         match entered {
-            Ok(guarded) => {
+            Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
+            Ok(entry @ (Entry::Free | Entry::Guarded)) => {
+                let guarded = entry == Entry::Guarded;
                 let conversation = &mut *self.conversation;
                 let may_commit = writes(conversation);
                 let entry = conversation.owed.simple(Whose::Client);
@@ -290,9 +292,10 @@ impl Message<'_, '_, '_> {
         class: StatementClass,
         traits: Traits,
         detail: Option<&Detail>,
-    ) -> Result<bool, Box<Refusal>> {
-        if class == StatementClass::Lifecycle
-            && let Some(detail) = detail
+    ) -> Result<Entry, Box<Refusal>> {
+        // Not by class: a stronger statement of the same string may stand beside the lifecycle one.
+        if let Some(detail) = detail
+            && (detail.any_database || !detail.databases.is_empty())
         {
             self.enter_elsewhere(detail)?;
         }
@@ -437,7 +440,9 @@ impl Message<'_, '_, '_> {
         detail: Option<&Detail>,
     ) -> Result<u64, Ruling> {
         match self.enter(class, traits, detail) {
-            Ok(guarded) => {
+            Ok(Entry::Wait) => Err(Ruling::Stop(Stop::Blocked)),
+            Ok(entry @ (Entry::Free | Entry::Guarded)) => {
+                let guarded = entry == Entry::Guarded;
                 let conversation = &mut *self.conversation;
                 let may_commit = writes(conversation);
                 let entry = conversation.owed.extended();

@@ -88,6 +88,27 @@ pub(crate) enum Action {
     Cancel,
 }
 
+/// How a message was admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// To be forwarded.
+    Free,
+    /// To be forwarded; the engine runs it in read-only mode.
+    Guarded,
+    /// Not yet: something else must be answered first.
+    Wait,
+}
+
+/// Whether the guard is as a program needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    Done,
+    NotYet,
+}
+
+const SET_READ_ONLY: &str = "SET default_transaction_read_only = on";
+const SET_READ_WRITE: &str = "SET default_transaction_read_only = off";
+
 /// The session's state.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -111,7 +132,11 @@ pub(crate) struct Conversation {
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
     pub(crate) guard_dropped: bool,
-    /// The guard's own statement failed: the session can't go on.
+    /// The guard is in force for the program that begins next: the engine has said so.
+    pub(crate) guard_ready: bool,
+    /// How often in a row the guard's own statement failed.
+    pub(crate) guard_tries: u32,
+    /// The guard can't be set, or not be undone: the session can't go on.
     pub(crate) guard_failed: bool,
     /// The engine has said a FATAL error: what was running is known not to have been committed.
     pub(crate) fatal_seen: bool,
@@ -151,6 +176,8 @@ impl Conversation {
             own_read_only: false,
             guard_on: false,
             guard_dropped: false,
+            guard_ready: false,
+            guard_tries: 0,
             guard_failed: false,
             fatal_seen: false,
             elsewhere: Vec::new(),
@@ -176,7 +203,8 @@ impl Conversation {
     }
 
     /// Asks admission for a message of class `class`, and arms or disarms the guard in front of
-    /// it if it begins a program.
+    /// it if it begins a program. With [`Entry::Wait`] the message must not be forwarded yet: it
+    /// is judged again once nothing is owed.
     ///
     /// # Errors
     /// The refusal; nothing was forwarded and no lease was taken.
@@ -186,12 +214,14 @@ impl Conversation {
         traits: Traits,
         now_ms: u64,
         out: &mut Outgoing<'_>,
-    ) -> Result<bool, Box<Refusal>> {
+    ) -> Result<Entry, Box<Refusal>> {
         pass(fault::point("wire.before_admission"));
         let begins = !self.owed.has_open_tail();
         let fresh = self.lease.is_none();
+        // With answers still owed, what runs is the earlier program, and stays what it was.
+        let alone = begins && self.owed.is_empty();
         let guard = match &mut self.lease {
-            Some(lease) => self.seat.extend(lease, class, begins)?,
+            Some(lease) => self.seat.extend(lease, class, alone)?,
             None => {
                 let (lease, guard) = self.seat.begin(class, now_ms)?;
                 self.lease = Some(lease);
@@ -210,47 +240,64 @@ impl Conversation {
             }
             return Err(Box::new(self.refusal(Denial::Unprovable)));
         }
+        if begins && self.arm(guard, out) == Armed::NotYet {
+            return Ok(Entry::Wait);
+        }
         if guard == Guard::On && traits.breaks_guard {
             self.guard_dropped = true;
         }
-        if begins {
-            self.arm(guard, out);
-        }
         pass(fault::point("wire.after_admission"));
-        Ok(guard == Guard::On)
+        Ok(if guard == Guard::On { Entry::Guarded } else { Entry::Free })
     }
 
     /// Whether a guarded statement could run after another one switched the guard off.
     fn escapes_guard(&self, class: StatementClass, traits: Traits) -> bool {
         let behind = self.guard_dropped && class != StatementClass::TransactionControl;
-        let inside =
-            traits.reset_then_more || (traits.end_then_more && self.status != Status::Idle);
+        // The next transaction of the same string begins by the session's settings, which what
+        // ran before (a function behind a view) may have changed.
+        let inside = traits.reset_then_more || traits.end_then_more;
         behind || inside
     }
 
     /// Injects the guard's statement, or its undoing, in front of a program (wire.md W17).
-    fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) {
-        if self.mode == Mode::PhysicalReplication || !self.owed.is_empty() {
-            return;
-        }
-        let statement = match (guard, self.status) {
+    ///
+    /// The guarded program waits for the engine's word that the guard is in force: a guard that is
+    /// cancelled or runs into a timeout must not have the program run behind it all the same.
+    fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) -> Armed {
+        let ready = std::mem::take(&mut self.guard_ready);
+        let (whose, statement) = match (guard, self.status) {
+            (Guard::On, _) if self.mode == Mode::PhysicalReplication => return Armed::Done,
+            (Guard::On, _) if !self.owed.is_empty() => return Armed::NotYet,
+            (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
             (Guard::On, Status::Idle) => {
                 self.guard_on = true;
-                "SET default_transaction_read_only = on"
+                (Whose::Guard, SET_READ_ONLY)
             }
-            (Guard::On, Status::Open) => "SET TRANSACTION READ ONLY",
-            (Guard::Off, Status::Idle) if self.guard_on => {
+            (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),
+            (Guard::Off, Status::Idle) if self.guard_on && self.owed.is_empty() => {
                 self.guard_on = false;
-                if self.own_read_only {
-                    "SET default_transaction_read_only = on"
-                } else {
-                    "SET default_transaction_read_only = off"
-                }
+                (Whose::Undo, if self.own_read_only { SET_READ_ONLY } else { SET_READ_WRITE })
             }
-            (Guard::On | Guard::Off, Status::Idle | Status::Open | Status::Failed) => return,
+            (Guard::On | Guard::Off, Status::Idle | Status::Open | Status::Failed) => {
+                return Armed::Done;
+            }
         };
-        self.owed.simple(Whose::Guard);
-        out.inject(|buffer| refusal::query(buffer, statement));
+        self.owed.simple(whose);
+        out.inject(|buffer| match self.mode {
+            Mode::Sql => self.stand_in.as_pipeline(buffer, statement),
+            // A walsender knows simple queries only.
+            Mode::LogicalReplication | Mode::PhysicalReplication => {
+                refusal::query(buffer, statement);
+            }
+        });
+        if whose == Whose::Guard { Armed::NotYet } else { Armed::Done }
+    }
+
+    /// The engine has answered the guard's statement; `failed` when with an error.
+    pub(crate) fn guard_answered(&mut self, failed: bool) {
+        self.guard_ready = !failed;
+        self.guard_tries = if failed { self.guard_tries + 1 } else { 0 };
+        self.guard_failed |= self.guard_tries >= limits::GUARD_TRIES_MAX;
     }
 
     /// A refusal of the proxy's own making, with what the gate publishes now.

@@ -19,6 +19,8 @@ pub(crate) enum Whose {
     Client,
     /// The proxy's own guard statement: its answers are swallowed.
     Guard,
+    /// The statement that undoes the guard: its answers are swallowed.
+    Undo,
     /// The proxy's own ROLLBACK or BEGIN around a forced rollback: answers swallowed.
     Own,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) guarded: bool,
     /// A statement that can't succeed stands in it for a refused one (wire.md W9).
     pub(crate) refused: Option<Box<Refusal>>,
+    /// The engine answered it with an error.
+    pub(crate) failed: bool,
     /// It may commit something when it ends.
     pub(crate) may_commit: bool,
     /// Its number in the session's sequence of programs.
@@ -63,6 +67,7 @@ impl Entry {
             copy_end: false,
             guarded: false,
             refused: None,
+            failed: false,
             may_commit: false,
             number,
         }

@@ -65,8 +65,10 @@ pub(crate) struct Known {
 #[derive(Debug)]
 enum Change {
     Parse(Box<[u8]>, Known),
+    /// A Parse of the unnamed statement.
+    Unnamed(Known),
     Close(Box<[u8]>),
-    /// A Close of a portal, or a Parse of the unnamed statement: answered, but changes no name.
+    /// A Close of a portal: answered, but changes no name.
     Nothing,
 }
 
@@ -89,8 +91,7 @@ impl Prepared {
     /// A Parse is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
         if name.is_empty() {
-            self.unnamed = Some(known);
-            self.pending.push_back((pipeline, Change::Nothing));
+            self.pending.push_back((pipeline, Change::Unnamed(known)));
         } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
             self.overflowed = true;
             self.named.remove(name);
@@ -115,6 +116,7 @@ impl Prepared {
             Some((_, Change::Parse(name, known))) => {
                 self.named.insert(name, known);
             }
+            Some((_, Change::Unnamed(known))) => self.unnamed = Some(known),
             Some((_, Change::Close(name))) => {
                 self.named.remove(&name);
             }
@@ -132,25 +134,29 @@ impl Prepared {
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
-        if name.is_empty() {
-            return self.unnamed;
-        }
-        let mut meaning = self.named.get(name).copied();
+        let unnamed = name.is_empty();
+        let mut meaning = if unnamed { self.unnamed } else { self.named.get(name).copied() };
         for (number, change) in &self.pending {
-            match change {
-                Change::Parse(parsed, known) if parsed.as_ref() == name => {
-                    // In the same pipeline an earlier failure skips the Bind as well.
-                    meaning = match meaning {
-                        Some(old) if *number != pipeline => Some(stronger(old, *known)),
-                        Some(_) | None => Some(*known),
-                    };
+            let known = match change {
+                Change::Unnamed(known) if unnamed => known,
+                Change::Parse(parsed, known) if parsed.as_ref() == name => known,
+                Change::Parse(..) | Change::Unnamed(_) | Change::Close(_) | Change::Nothing => {
+                    continue;
                 }
-                Change::Parse(..) | Change::Close(_) | Change::Nothing => {}
-            }
+            };
+            // In the same pipeline an earlier failure skips the Bind as well.
+            meaning = match meaning {
+                Some(old) if *number != pipeline => Some(stronger(old, *known)),
+                Some(_) | None => Some(*known),
+            };
         }
-        match (meaning, self.by_sql.get(name)) {
-            (None, Some(class)) => Some(Known { class: *class, traits: Traits::unknown() }),
-            (known, _) => known,
+        // The name may have been given up and taken again by SQL: the stronger of both counts.
+        let by_sql = self.by_sql.get(name);
+        let by_sql = by_sql.map(|class| Known { class: *class, traits: Traits::unknown() });
+        match (meaning, by_sql) {
+            (Some(wire), Some(sql)) if sql.class != wire.class => Some(stronger(wire, sql)),
+            (Some(wire), _) => Some(wire),
+            (None, by_sql) => by_sql,
         }
     }
 
@@ -247,6 +253,35 @@ mod tests {
         prepared.parsed(b"s", known(StatementClass::Read), 2);
         prepared.answered(2);
         assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Write)));
+    }
+
+    #[test]
+    fn a_skipped_parse_leaves_the_old_unnamed_statement() {
+        let mut prepared = Prepared::default();
+        prepared.parsed(b"", known(StatementClass::Write), 1);
+        assert_eq!(prepared.look(b"", 1), Some(known(StatementClass::Write)));
+        prepared.completed();
+        prepared.answered(1);
+        // Pipeline 2 failed in front of this one: the engine never saw it.
+        prepared.parsed(b"", known(StatementClass::Read), 2);
+        assert_eq!(prepared.look(b"", 2), Some(known(StatementClass::Read)));
+        assert_eq!(prepared.look(b"", 3), Some(known(StatementClass::Write)));
+        prepared.answered(2);
+        assert_eq!(prepared.look(b"", 3), Some(known(StatementClass::Write)));
+    }
+
+    #[test]
+    fn a_name_that_sql_took_over_counts_as_the_stronger_of_both() {
+        let mut prepared = Prepared::default();
+        prepared.parsed(b"s", known(StatementClass::Read), 1);
+        prepared.completed();
+        prepared.answered(1);
+        prepared.prepared_by_sql("s", StatementClass::Write);
+        assert_eq!(prepared.look(b"s", 2).unwrap().class, StatementClass::Write);
+        prepared.parsed(b"r", known(StatementClass::Write), 3);
+        prepared.completed();
+        prepared.prepared_by_sql("r", StatementClass::Read);
+        assert_eq!(prepared.look(b"r", 4).unwrap().class, StatementClass::Write);
     }
 
     #[test]

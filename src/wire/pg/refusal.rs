@@ -5,7 +5,7 @@
 
 use bytes::BytesMut;
 use pgwire::messages::Message;
-use pgwire::messages::extendedquery::Parse;
+use pgwire::messages::extendedquery::{Bind, Close, Execute, Parse, Sync};
 use pgwire::messages::response::{ErrorResponse, ReadyForQuery, TransactionStatus};
 use pgwire::messages::simplequery::Query;
 
@@ -163,6 +163,23 @@ impl StandIn {
     /// Appends it as a Parse. It has a name, so that the client's unnamed statement stays.
     pub(crate) fn as_parse(&self, out: &mut BytesMut, denial: Denial) {
         put(out, &Parse::new(Some(self.token.clone()), self.sql(denial), Vec::new()));
+    }
+
+    /// Appends a statement of the proxy's own as a pipeline up to its Sync. Unlike a simple query
+    /// it leaves the client's unnamed statement and portal as they are. It closes its own names
+    /// before and behind, because an attempt that failed half-way may have left one.
+    pub(crate) fn as_pipeline(&self, out: &mut BytesMut, sql: &str) {
+        let name = || Some(self.token.clone());
+        let close = |out: &mut BytesMut| {
+            put(out, &Close::new(b'P', name()));
+            put(out, &Close::new(b'S', name()));
+        };
+        close(out);
+        put(out, &Parse::new(name(), sql.to_owned(), Vec::new()));
+        put(out, &Bind::new(name(), name(), Vec::new(), Vec::new(), Vec::new()));
+        put(out, &Execute::new(name(), 0));
+        close(out);
+        put(out, &Sync::new());
     }
 
     /// Whether an ErrorResponse body is this stand-in's.

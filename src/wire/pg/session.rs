@@ -253,12 +253,21 @@ async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<
     }
 }
 
+/// The mode as the engine reads it. Only a value that the engine surely takes for true makes a
+/// walsender without SQL, where no guard is set; any other is at most refused by the engine.
 fn mode(startup: &Startup) -> Mode {
     match startup.parameter("replication") {
         Some("database") => Mode::LogicalReplication,
-        None | Some("false" | "off" | "no" | "0") => Mode::Sql,
-        Some(_) => Mode::PhysicalReplication,
+        Some(value) if is_true(value) => Mode::PhysicalReplication,
+        Some(_) | None => Mode::Sql,
     }
+}
+
+/// PostgreSQL's words for true: beginnings count, case doesn't.
+fn is_true(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let begins = |word: &str| !value.is_empty() && word.starts_with(value.as_str());
+    begins("true") || begins("yes") || value == "on" || value == "1"
 }
 
 fn learn(conversation: &mut Conversation, welcome: &Welcome) {
@@ -293,5 +302,20 @@ async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str)
     if client.write_all(&buffer).await.is_ok() {
         // The client has its error or is gone: either way the connection ends here.
         let _unheard = client.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_engine_takes_for_true_is_a_session_without_a_guard() {
+        for yes in ["1", "t", "TRUE", "tru", "y", "yes", "on", "On"] {
+            assert!(is_true(yes), "{yes}");
+        }
+        for no in ["", "0", "f", "fa", "False", "n", "NO", "of", "OFF", "o", "x", "truer"] {
+            assert!(!is_true(no), "{no}");
+        }
     }
 }

@@ -10,16 +10,18 @@ use bytes::BytesMut;
 
 use super::answers;
 use super::client::{self, Desk, Rest, Stop};
-use super::conversation::{Action, Conversation, Forced, Mode};
+use super::conversation::{Action, Conversation, Entry, Forced, Mode};
 use super::outgoing::Outgoing;
+use super::prepared::Traits;
 use super::refusal::{self, field};
 use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::base::limits;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
 use crate::gate::registry::{Gate, Gates};
-use crate::gate::slot::Card;
-use crate::sql::{Classifier, Trusted};
+use crate::gate::slot::{Card, Running};
+use crate::sql::{Classifier, StatementClass, Trusted};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 
@@ -151,6 +153,13 @@ impl Stage {
                 self.sort_client();
             }
         }
+    }
+
+    /// A statement of the proxy's own, as it is sent.
+    fn own(&self, sql: &str) -> Vec<u8> {
+        let mut bytes = BytesMut::new();
+        self.conversation.stand_in.as_pipeline(&mut bytes, sql);
+        bytes.to_vec()
     }
 
     /// What went to the engine since the last look.
@@ -309,23 +318,58 @@ fn w17_the_guard_goes_before_and_its_answers_are_swallowed() {
     both(|stage| {
         stage.close();
         stage.client(&query("SELECT 1"));
-        let mut expected = query(GUARD);
-        expected.extend(query("SELECT 1"));
-        assert_eq!(stage.sent(), expected);
+        let guard = stage.own(GUARD);
+        assert_eq!(stage.sent(), guard, "the program waits for the guard");
         let mut answer = message(b'S', b"default_transaction_read_only\0on\0");
         answer.extend(done("SET"));
         answer.extend(message(b'A', b"\0\0\0\x01ch\0pay\0"));
         answer.extend(ready(b'I'));
-        answer.extend(done("SELECT 1"));
+        stage.engine(&answer);
+        assert_eq!(stage.sent(), query("SELECT 1"));
+        let mut answer = done("SELECT 1");
         answer.extend(ready(b'I'));
         stage.engine(&answer);
         assert_eq!(stage.told(), ["A", "C", "ZI"], "a notification passes");
         assert!(!stage.conversation.own_read_only, "the client's own value is kept");
         stage.open();
         stage.client(&query("SELECT 2"));
-        let mut expected = query("SET default_transaction_read_only = off");
+        let mut expected = stage.own("SET default_transaction_read_only = off");
         expected.extend(query("SELECT 2"));
         assert_eq!(stage.sent(), expected, "undone at the first program after opening");
+    });
+}
+
+#[test]
+fn w17_a_guard_that_fails_has_nothing_run_behind_it() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT * FROM v"));
+        for _ in 0..limits::GUARD_TRIES_MAX {
+            assert!(!stage.conversation.guard_failed);
+            let guard = stage.own(GUARD);
+            assert_eq!(stage.sent(), guard, "tried again, and nothing else is sent");
+            let mut answer = error("57014", "canceling statement due to user request");
+            answer.extend(ready(b'I'));
+            stage.engine(&answer);
+            assert!(stage.told().is_empty());
+        }
+        assert!(stage.conversation.guard_failed, "at last the session is given up");
+    });
+}
+
+#[test]
+fn w17_a_gate_that_closes_behind_the_first_look_has_the_program_wait() {
+    both(|stage| {
+        stage.client(&query("SELECT 1"));
+        stage.close();
+        let lease = |stage: &Stage| stage.conversation.lease.as_ref().map(|l| l.stamp().running);
+        assert_eq!(lease(stage), Some(Running::Unguarded));
+        let mut out = Outgoing::new(b"", &mut stage.to_engine);
+        let read = (StatementClass::Read, Traits::plain());
+        let entry = stage.conversation.enter(read.0, read.1, 0, &mut out);
+        drop(out.finish());
+        assert_eq!(entry.unwrap(), Entry::Wait, "what runs before it has no guard");
+        assert_eq!(lease(stage), Some(Running::Unguarded), "and a drain must see that");
     });
 }
 
@@ -370,6 +414,8 @@ fn a_program_that_drops_the_guard_half_way_is_refused() {
         stage.client(&query("RESET ALL; SELECT * FROM v"));
         assert_eq!(stage.told(), ["E:ZF008", "ZI"]);
         assert!(stage.conversation.lease.is_none(), "no lease is left behind");
+        stage.client(&query("SELECT * FROM v; COMMIT; SELECT * FROM v"));
+        assert_eq!(stage.told(), ["E:ZF008", "ZI"], "the first may have changed the settings");
         let mut batch = parse("", "DISCARD ALL");
         batch.extend(bind("", ""));
         batch.extend(execute());
@@ -378,6 +424,9 @@ fn a_program_that_drops_the_guard_half_way_is_refused() {
         batch.extend(execute());
         batch.extend(sync());
         stage.client(&batch);
+        let guard = stage.own(GUARD);
+        assert_eq!(stage.sent(), guard);
+        stage.engine(&ready(b'I'));
         let sent = stage.sent();
         assert!(sent.windows(11).any(|w| w == b"DISCARD ALL"));
         assert!(!sent.windows(6).any(|w| w == b"FROM v"), "what follows isn't run unguarded");
@@ -452,11 +501,14 @@ fn w12_rollback_passes() {
     both(|stage| {
         idle_writer(stage);
         stage.client(&query("ROLLBACK"));
-        let sent = stage.sent();
-        assert!(sent.starts_with(&query("BEGIN")) && sent.ends_with(&query("ROLLBACK")));
+        let guard = stage.own("SET TRANSACTION READ ONLY");
+        assert_eq!(stage.sent(), query("BEGIN"));
         let mut answer = done("BEGIN");
         answer.extend(ready(b'T'));
         stage.engine(&answer);
+        assert_eq!(stage.sent(), guard, "in a transaction, and under the guard");
+        stage.engine(&ready(b'T'));
+        assert_eq!(stage.sent(), query("ROLLBACK"));
         let mut answer = done("ROLLBACK");
         answer.extend(ready(b'I'));
         stage.engine(&answer);
