@@ -6,12 +6,14 @@
 //! It doesn't know how answers look (`answers.rs`).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
+use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::wire::pg::conversation::{Conversation, Discard, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -315,19 +317,13 @@ impl Message<'_, '_, '_> {
             if !named || there.engine() != own.engine() || *there == own {
                 continue;
             }
-            let card = conversation.seat.slot().card();
-            let seat = Seat::take(gate, conversation.seat.slot().id(), (*card).clone());
-            seat.slot().set_engine_pid(conversation.seat.slot().engine_pid());
-            match seat.begin(StatementClass::Lifecycle, self.desk.now_ms) {
-                Ok((lease, _)) => conversation.elsewhere.push(lease),
-                Err(refusal) => {
-                    if conversation.lease.is_none() {
-                        for lease in conversation.elsewhere.drain(..) {
-                            lease.unused();
-                        }
+            if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {
+                if conversation.lease.is_none() {
+                    for lease in conversation.elsewhere.drain(..) {
+                        lease.unused();
                     }
-                    return Err(refusal);
                 }
+                return Err(refusal);
             }
         }
         Ok(())
@@ -459,6 +455,27 @@ fn broken(what: &str) -> Ruling {
 
 fn writes(conversation: &Conversation) -> bool {
     conversation.lease.as_ref().is_some_and(|lease| lease.stamp().writer)
+}
+
+/// Admission of a lifecycle statement at another gate. The session has one seat there, and so one
+/// lease until all is answered: a second seat under its number would take the first one's place in
+/// that gate's table, and hide its lease from drains.
+fn enter_at(
+    conversation: &mut Conversation,
+    gate: Arc<Gate>,
+    now_ms: u64,
+) -> Result<(), Box<Refusal>> {
+    let class = StatementClass::Lifecycle;
+    let mut held = conversation.elsewhere.iter();
+    if let Some(lease) = held.find(|lease| lease.namespace() == gate.namespace()) {
+        return lease.take_more(class);
+    }
+    let slot = conversation.seat.slot();
+    let seat = Seat::take(gate, slot.id(), (*slot.card()).clone());
+    seat.slot().set_engine_pid(slot.engine_pid());
+    let (lease, _) = seat.begin(class, now_ms)?;
+    conversation.elsewhere.push(lease);
+    Ok(())
 }
 
 /// Notes what a forwarded program changes in the session.

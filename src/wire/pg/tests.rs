@@ -17,6 +17,7 @@ use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
+use crate::gate::drain::Drain;
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Card;
 use crate::sql::{Classifier, Trusted};
@@ -381,6 +382,28 @@ fn a_program_that_drops_the_guard_half_way_is_refused() {
         let sent = stage.sent();
         assert!(sent.windows(11).any(|w| w == b"DISCARD ALL"));
         assert!(!sent.windows(6).any(|w| w == b"FROM v"), "what follows isn't run unguarded");
+    });
+}
+
+/// A second lifecycle statement that is refused must not hide the first one's lease at that gate.
+#[test]
+fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        stage.client(&query("DROP DATABASE other"));
+        assert_eq!(stage.conversation.elsewhere.len(), 1);
+        stage.client(&query("DROP DATABASE other"));
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        let mut drain = Drain::of(Arc::clone(&other)).unwrap();
+        assert!(drain.look().is_none());
+        stage.client(&query("DROP DATABASE other"));
+        stage.sent();
+        assert!(drain.look().is_none(), "the first statement may still be running");
+        stage.engine(&ready(b'I'));
+        stage.engine(&ready(b'I'));
+        assert!(drain.look().is_none(), "a stand-in is owed, so nothing is released");
+        stage.engine(&ready(b'I'));
+        assert_eq!(drain.look().unwrap().by_answer(), 1);
     });
 }
 
