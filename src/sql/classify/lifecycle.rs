@@ -63,6 +63,10 @@ pub(super) fn drop(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         note(text, if exists { 4 } else { 2 }, &mut context.detail);
         return LIFECYCLE;
     }
-    // DROP OWNED takes grants on shared objects with it.
-    if text.is(1, "owned") { LIFECYCLE } else { DDL }
+    if text.is(1, "owned") {
+        // It takes grants on shared objects with it, databases among them.
+        context.detail.any_database = true;
+        return LIFECYCLE;
+    }
+    DDL
 }

@@ -229,6 +229,8 @@ impl Message<'_, '_, '_> {
     fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
+        // Under rules that may have changed on the way a text can't be read either.
+        let whole = whole && !(conversation.lexing_uncertain && !conversation.owed.is_empty());
         let classified = match (conversation.mode, whole) {
             (_, false) => self.desk.classifier.classify_prefix(text, lexing),
             (Mode::Sql, true) => self.desk.classifier.classify(text, lexing),
@@ -243,10 +245,7 @@ impl Message<'_, '_, '_> {
                 class = StatementClass::strongest(class, executed);
             }
         }
-        if conversation.lexing_uncertain && !conversation.owed.is_empty() {
-            class = StatementClass::Unprovable;
-        }
-        Judged { class, traits: Traits::of(classified.shape()), classified }
+        Judged { class, traits: Traits::of(&classified), classified }
     }
 
     fn query(&mut self) -> Ruling {
@@ -286,16 +285,15 @@ impl Message<'_, '_, '_> {
         }
     }
 
-    /// Admission at the session's own gate, and at those a lifecycle statement names (W7).
+    /// Admission at the session's own gate, and at those of other databases it reaches (W7).
     fn enter(
         &mut self,
         class: StatementClass,
         traits: Traits,
         detail: Option<&Detail>,
     ) -> Result<bool, Box<Refusal>> {
-        if class == StatementClass::Lifecycle
-            && let Some(detail) = detail
-        {
+        // Not by class: beside a lifecycle statement a stronger one may stand.
+        if let Some(detail) = detail.filter(|detail| detail.reaches_databases()) {
             self.enter_elsewhere(detail)?;
         }
         let entered = self.conversation.enter(class, traits, self.desk.now_ms, self.out);
@@ -340,12 +338,14 @@ impl Message<'_, '_, '_> {
             return Ruling::Drop;
         }
         // A named statement is judged when it is bound; preparing it runs nothing of it.
-        let (class, traits) = if name.is_empty() || judged.class == StatementClass::Lifecycle {
+        let now = name.is_empty() || judged.class == StatementClass::Lifecycle;
+        let (class, traits) = if now {
             (judged.class, Traits { breaks_guard: false, ..judged.traits })
         } else {
             (StatementClass::Read, Traits::plain())
         };
-        let number = match self.begin_extended(class, traits, judged.classified.detail()) {
+        let detail = judged.classified.detail().filter(|_| now);
+        let number = match self.begin_extended(class, traits, detail) {
             Ok(number) => number,
             Err(ruling) => return ruling,
         };
@@ -370,9 +370,9 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        // Which databases a lifecycle statement named isn't kept: all of the engine are asked.
+        // Which databases a statement named isn't kept: all of the engine are asked.
         let everywhere = Detail { any_database: true, ..Detail::default() };
-        let detail = (known.class == StatementClass::Lifecycle).then_some(&everywhere);
+        let detail = known.traits.databases.then_some(&everywhere);
         match self.begin_extended(known.class, known.traits, detail) {
             Ok(_) => {
                 self.conversation.prepared.bound(portal, known.class);

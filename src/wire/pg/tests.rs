@@ -407,6 +407,37 @@ fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight
     });
 }
 
+/// A program is asked for at other gates for what it may reach, whatever stronger class hides that.
+#[test]
+fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        let renames = "SELECT f(); ALTER DATABASE other RENAME TO more";
+        stage.client(&query("SELECT f()"));
+        assert!(stage.conversation.elsewhere.is_empty(), "control arm: it reaches no database");
+        stage.engine(&ready(b'I'));
+        stage.client(&query(renames));
+        assert_eq!(stage.conversation.elsewhere.len(), 1);
+        stage.engine(&ready(b'I'));
+        assert!(stage.conversation.elsewhere.is_empty());
+        stage.sent();
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query(renames));
+        // Named: prepared without a question, and refused when it is to run.
+        stage.client(&parse("s", "ALTER DATABASE other SET a = b"));
+        stage.client(&sync());
+        let told = stage.told();
+        let refused = told.iter().filter(|line| line.contains("ZF007")).count();
+        assert_eq!((refused, stage.sent().is_empty()), (2, true), "{told:?}");
+        // Under rules that are just being changed nobody can say what the second text is.
+        stage.client(&parse("", "SET standard_conforming_strings = off"));
+        stage.client(&parse("", "ALTER DATABASE other SET a = b"));
+        let sent = stage.sent();
+        let holds = |text: &[u8]| sent.windows(text.len()).any(|at| at == text);
+        assert!(holds(b"SET standard_conforming_strings") && !holds(b"ALTER DATABASE"));
+    });
+}
+
 fn idle_writer(stage: &mut Stage) {
     stage.client(&query("BEGIN"));
     stage.engine(&ready(b'T'));
