@@ -94,6 +94,8 @@ pub(crate) struct Prepared {
     pending: VecDeque<(u64, Change)>,
     portals: Vec<(Box<[u8]>, StatementClass)>,
     unnamed_portal: Option<StatementClass>,
+    /// The pipeline that the engine skips to its Sync: nothing more of it will be completed.
+    skipped: u64,
     /// Too many names: what isn't remembered is taken for unprovable.
     overflowed: bool,
 }
@@ -101,6 +103,9 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// A Parse is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
+        if pipeline == self.skipped {
+            return;
+        }
         if name.is_empty() {
             self.pending.push_back((pipeline, Change::Parse(Box::default(), known)));
         } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
@@ -114,6 +119,9 @@ impl Prepared {
 
     /// A Close is forwarded; `statement` is the statement's name, `None` for a portal.
     pub(crate) fn closing(&mut self, statement: Option<&[u8]>, pipeline: u64) {
+        if pipeline == self.skipped {
+            return;
+        }
         let change = match statement {
             Some(name) if !name.is_empty() => Change::Close(name.into()),
             Some(_) | None => Change::Nothing,
@@ -133,6 +141,13 @@ impl Prepared {
             }
             Some((_, Change::Nothing)) | None => {}
         }
+    }
+
+    /// The engine reported an error in the pipeline with this number. A client may send into it
+    /// for as long as it likes without a Sync: none of that is remembered.
+    pub(crate) fn failed(&mut self, pipeline: u64) {
+        self.answered(pipeline);
+        self.skipped = pipeline;
     }
 
     /// The pipeline with this number was answered: what it had pending and didn't complete was
@@ -272,6 +287,26 @@ mod tests {
         prepared.parsed(b"s", known(StatementClass::Read), 2);
         prepared.answered(2);
         assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Write)));
+    }
+
+    #[test]
+    fn what_is_sent_into_a_failed_pipeline_is_not_remembered() {
+        let mut prepared = Prepared::default();
+        let send = |prepared: &mut Prepared, pipeline| {
+            for name in [&b""[..], b"s"] {
+                prepared.parsed(name, known(StatementClass::Read), pipeline);
+                prepared.closing(Some(name), pipeline);
+            }
+            prepared.closing(None, pipeline);
+        };
+        send(&mut prepared, 1);
+        assert_eq!(prepared.pending.len(), 5);
+        prepared.failed(1);
+        send(&mut prepared, 1);
+        assert_eq!(prepared.pending.len(), 0);
+        prepared.answered(1);
+        send(&mut prepared, 2);
+        assert_eq!(prepared.pending.len(), 5, "control arm: the next pipeline counts");
     }
 
     #[test]

@@ -571,6 +571,18 @@ fn control_arm_a_cancelled_statement_without_an_order_keeps_its_own_error() {
 }
 
 #[test]
+fn a_ready_for_query_of_another_length_is_a_fault_and_not_waited_for() {
+    let mut stage = Stage::new(1);
+    stage.client(&query("SELECT 1"));
+    for (bytes, fault) in [(&b"Z\0\0\0\x05"[..], false), (b"Z\x10\0\0\0", true)] {
+        let mut out = Outgoing::new(bytes, &mut stage.to_client);
+        let (rest, to_engine) = (&mut Rest::default(), &mut BytesMut::new());
+        let sorted = answers::sort(&mut stage.conversation, rest, &mut out, to_engine);
+        assert_eq!(sorted.is_err(), fault, "{sorted:?}");
+    }
+}
+
+#[test]
 fn protocol_errors_name_the_fault() {
     let mut out = BytesMut::new();
     client::protocol_error(&mut out, "invalid frontend message type 33");
