@@ -121,9 +121,13 @@ impl Gate {
         self.publish(policy)
     }
 
-    /// Puts a closing overlay on top of what is published. Closing needs no evidence.
+    /// Puts a closing overlay on top of what is published. Closing needs no evidence;
+    /// [`Overlay::None`], which would open, changes nothing: that is [`Gate::apply`]'s alone.
     pub fn overlay(&self, overlay: Overlay, in_flight: InFlight) -> Generation {
         let mut core = locked(&self.core);
+        if overlay == Overlay::None {
+            return core.generation();
+        }
         let policy = Policy { overlay, in_flight, ..core.policy().clone() };
         self.publish_locked(&mut core, policy)
     }

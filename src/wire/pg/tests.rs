@@ -18,9 +18,10 @@ use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
 use crate::gate::drain::Drain;
-use crate::gate::registry::{Gate, Gates};
+use crate::gate::registry::{Authority, Gate, Gates};
 use crate::gate::slot::Card;
 use crate::sql::{Classifier, Trusted};
+use crate::store::{LoadedFence, Row};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 
@@ -102,7 +103,8 @@ impl Stage {
     }
 
     fn open(&self) {
-        self.gate.overlay(Overlay::None, InFlight::Finish);
+        let loaded = LoadedFence { namespace: self.gate.namespace().clone(), row: Row::Absent };
+        self.gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
     }
 
     fn client(&mut self, bytes: &[u8]) {
@@ -227,6 +229,31 @@ fn w19_an_open_gate_changes_no_byte() {
         assert_eq!(stage.told(), ["C", "ZI", "1", "2", "D", "C", "ZI"]);
         assert!(stage.conversation.lease.is_none(), "released by answer");
     });
+}
+
+/// Whatever starts work is admitted first: with nothing admitted nothing goes out.
+#[test]
+fn invariant_01_no_statement_leaves_without_a_lease() {
+    let name = b"\0";
+    for statement in [
+        query("SELECT 1"),
+        message(b'F', b"\0\0\0\x01"),
+        parse("", "SELECT 1"),
+        parse("s", "SELECT 1"),
+        bind("", "s"),
+        execute(),
+        message(b'D', b"Ss\0"),
+        message(b'C', &[b"P", &name[..]].concat()),
+    ] {
+        let mut open = Stage::new(1);
+        open.client(&statement);
+        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{statement:?}");
+        let mut closed = Stage::new(1);
+        closed.gate.close_as_unknown();
+        closed.client(&statement);
+        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{statement:?}");
+        assert_eq!(closed.told().first().map(String::as_str), Some("E:ZF005"));
+    }
 }
 
 #[test]
