@@ -166,6 +166,7 @@ impl App {
                 .iter()
                 .filter_map(|b| Some((b.address.clone(), Arc::clone(b.certificate.as_ref()?))))
                 .collect(),
+            turn: Mutex::new(()),
         });
         let api = AdminApi {
             control: Arc::clone(&control),
@@ -474,5 +475,18 @@ async fn until_stopped(app: &App) {
                 Err(reasons) => reasons.iter().for_each(|reason| tracing::error!("{reason}")),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invariant_05_a_later_process_starts_above_everything_an_earlier_one_reached() {
+        let (earlier, later) = (first_generation(1_700_000_000_000), 1_700_000_001_000);
+        let reached = Generation(earlier.0 + 65_535);
+        assert!(reached < first_generation(later));
+        assert!(first_generation(later).0 < 1 << 56, "the gate's word has 56 bits for it");
     }
 }

@@ -22,11 +22,15 @@ pub(super) struct Reloading {
     pub(super) control: Arc<Control>,
     pub(super) directory: Arc<build::WireDirectory>,
     pub(super) certificates: Vec<(ListenAddress, Arc<ReloadingServerTls>)>,
+    /// Held from reading the file to the end of applying it, so that a signal and a request that
+    /// come together don't undo each other. Synchronous, never across an await.
+    pub(super) turn: Mutex<()>,
 }
 
 impl Reloading {
     /// Reads the file again and takes up what differs.
     pub(super) fn reload(&self) -> Result<Vec<String>, Vec<String>> {
+        let _turn = locked(&self.turn);
         let Some(source) = locked(&self.config).source.clone() else {
             return Err(vec![
                 "There is no configuration file to read again: the proxy was started from the \
@@ -53,10 +57,15 @@ impl Reloading {
             endpoints.insert(engine.name.clone(), endpoint);
             engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
         }
+        let mut certificates = Vec::new();
         for (address, certificate) in &self.certificates {
             if changes.certificates.contains(address) {
-                certificate.reload().map_err(|e| text(&e))?;
+                certificates.push((certificate, certificate.read().map_err(|e| text(&e))?));
             }
+        }
+        // From here on nothing can fail.
+        for (certificate, next) in certificates {
+            certificate.replace(next);
         }
         self.directory.endpoints.store(Arc::new(endpoints));
         self.control.replace_engines(engines);

@@ -38,7 +38,7 @@ use crate::fence::command::{Actor, Command, CommandKind};
 use crate::fence::receipt::Fingerprint;
 use crate::fence::record::{DrainPolicy, WrittenBy};
 use crate::fence::transition::ControlRefusal;
-use crate::gate::registry::{Gate, Gates};
+use crate::gate::registry::Gates;
 use crate::store::FenceStore;
 use crate::store::marker::MarkerDir;
 use crate::telemetry::metrics::Metrics;
@@ -149,11 +149,6 @@ impl Control {
 
     pub(super) fn known_line(&self, namespace: &Namespace) -> Option<Arc<Line>> {
         self.lines.get(namespace).map(|line| Arc::clone(&line))
-    }
-
-    /// The gate of a namespace if one was made; looking doesn't make one.
-    pub(super) fn known_gate(&self, namespace: &Namespace) -> Option<Arc<Gate>> {
-        self.gates.all().into_iter().find(|gate| gate.namespace() == namespace)
     }
 
     /// Runs a command and answers when it is answered: for a drain, when it is proven or its

@@ -95,7 +95,7 @@ impl Control {
     fn admission(&self, namespace: &Namespace) -> Admission {
         let pending = self.known_line(namespace).and_then(|line| line.pending());
         let indeterminate = pending.map(|pending| pending.key);
-        match self.known_gate(namespace) {
+        match self.gates.known(namespace) {
             Some(gate) => admission_of(&gate, indeterminate),
             None => {
                 let policy = if self.ready() { Policy::unfenced() } else { Policy::unknown() };
@@ -113,7 +113,7 @@ impl Control {
     pub(super) fn drain_report(&self, namespace: &Namespace) -> DrainReport {
         let line = self.known_line(namespace);
         let running = line.and_then(|line| line.drain().0);
-        let Some(gate) = self.known_gate(namespace) else {
+        let Some(gate) = self.gates.known(namespace) else {
             return running.unwrap_or_default();
         };
         let slots = gate.sessions();
@@ -227,7 +227,8 @@ impl Control {
     /// commands are off.
     #[must_use]
     pub fn has_fence_state(&self, namespace: &Namespace) -> bool {
-        self.known_gate(namespace)
+        self.gates
+            .known(namespace)
             .is_some_and(|gate| gate.published().policy.state != FenceState::Unfenced)
     }
 
@@ -242,7 +243,7 @@ impl Control {
     }
 
     fn line_of(&self, namespace: Namespace) -> NamespaceLine {
-        let gate = self.known_gate(&namespace);
+        let gate = self.gates.known(&namespace);
         let published = gate.as_ref().map(|gate| gate.published());
         let slots = gate.map(|gate| gate.sessions()).unwrap_or_default();
         let policy = published.map(|published| published.policy.clone());

@@ -121,7 +121,7 @@ impl Control {
     /// Publishes a truth where the gate shows something else: an overlay that is over, or a
     /// revision that another process committed.
     pub(super) async fn settle_gate(&self, line: &Line, truth: &Reconciled) {
-        let Some(gate) = self.known_gate(&line.namespace) else {
+        let Some(gate) = self.gates.known(&line.namespace) else {
             // No session and no fence so far; a gate made later starts from the same truth only
             // where there is no record.
             if !matches!(truth.view, ControlView::NoRecord { .. }) {

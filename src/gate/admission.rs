@@ -107,6 +107,18 @@ impl Seat {
         Ok(guard)
     }
 
+    /// Judges new work that would run beside what a lease of this seat covers already. Safe because
+    /// that lease has been published since before this look: a gate that closes later waits for it.
+    pub(super) fn judge_new(&self, class: StatementClass) -> Result<(), Box<Refusal>> {
+        loop {
+            match self.decide(self.gate.word(), class, None) {
+                Decided::Again => std::hint::spin_loop(),
+                Decided::Admit(_) => return Ok(()),
+                Decided::Refuse(refusal) => return Err(refusal),
+            }
+        }
+    }
+
     fn admit(
         &self,
         class: StatementClass,

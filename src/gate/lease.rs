@@ -8,8 +8,10 @@
 
 use std::sync::Arc;
 
-use crate::gate::admission::Seat;
+use crate::base::ids::Namespace;
+use crate::gate::admission::{Refusal, Seat};
 use crate::gate::slot::{Running, Stamp};
+use crate::sql::StatementClass;
 
 /// The right to have one program, or one transaction, run on the engine.
 #[derive(Debug)]
@@ -29,6 +31,22 @@ impl Lease {
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         self.stamp
+    }
+
+    /// The namespace whose gate gave it.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        self.seat.gate().namespace()
+    }
+
+    /// Admits new work of a class that this lease, still held for earlier work, covers as well. It
+    /// is judged as new: what the earlier work may finish doesn't count.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the lease stays as it was.
+    pub fn take_more(&self, class: StatementClass) -> Result<(), Box<Refusal>> {
+        debug_assert!(self.stamp.writer || !class.is_writer(), "a reader's lease doesn't cover it");
+        self.seat.judge_new(class)
     }
 
     pub(super) const fn set_stamp(&mut self, stamp: Stamp) {

@@ -121,9 +121,13 @@ impl Gate {
         self.publish(policy)
     }
 
-    /// Puts a closing overlay on top of what is published. Closing needs no evidence.
+    /// Puts a closing overlay on top of what is published. Closing needs no evidence;
+    /// [`Overlay::None`], which would open, changes nothing: that is [`Gate::apply`]'s alone.
     pub fn overlay(&self, overlay: Overlay, in_flight: InFlight) -> Generation {
         let mut core = locked(&self.core);
+        if overlay == Overlay::None {
+            return core.generation();
+        }
         let policy = Policy { overlay, in_flight, ..core.policy().clone() };
         self.publish_locked(&mut core, policy)
     }
@@ -216,14 +220,20 @@ impl Gates {
     /// record, open (no record) after it.
     #[must_use]
     pub fn gate(&self, namespace: &Namespace) -> Arc<Gate> {
-        if let Some(gate) = self.gates.get(namespace) {
-            return Arc::clone(&gate);
+        if let Some(gate) = self.known(namespace) {
+            return gate;
         }
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
             let policy = self.recovered.load(Ordering::SeqCst).then(Policy::unfenced);
             Arc::new(Gate::new(namespace.clone(), self.first, policy))
         });
         Arc::clone(&entry)
+    }
+
+    /// The gate of a namespace if one was made; looking doesn't make one.
+    #[must_use]
+    pub fn known(&self, namespace: &Namespace) -> Option<Arc<Gate>> {
+        self.gates.get(namespace).map(|gate| Arc::clone(&gate))
     }
 
     /// Says that every durable record and marker has been read and applied.

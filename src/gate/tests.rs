@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use super::admission::{Guard, Seat, Step};
 use super::drain::Drain;
-use super::registry::{Gate, Gates};
+use super::registry::{Authority, Gate, Gates};
 use super::slot::{Card, Order};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::code::Denial;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::sql::StatementClass;
+use crate::store::{LoadedFence, Row};
 
 const STEPS: [Step; 3] = [Step::Read, Step::Decided, Step::Published];
 
@@ -28,11 +29,26 @@ fn close(gate: &Gate) {
 }
 
 fn reopen(gate: &Gate) {
-    gate.overlay(Overlay::None, InFlight::Finish);
+    let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+    gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
 }
 
 fn seat(gate: &Arc<Gate>, id: u64) -> Arc<Seat> {
     Seat::take(Arc::clone(gate), SessionId(id), Card::default())
+}
+
+#[test]
+fn invariant_03_without_a_record_a_gate_only_closes() {
+    let gate = open_gate();
+    close(&gate);
+    let closed = gate.word();
+    gate.overlay(Overlay::None, InFlight::Finish);
+    assert_eq!(gate.word(), closed, "an overlay that is none opens nothing");
+    gate.overlay(Overlay::Indeterminate, InFlight::Refuse);
+    gate.close_as_unknown();
+    assert!(!gate.published().policy.reads_open());
+    reopen(&gate);
+    assert!(gate.word().all_open(), "control arm: what the store says opens it");
 }
 
 /// Closes the gate at one step of a writer's admission, and looks as a drain does right then.

@@ -173,7 +173,11 @@ impl Context<'_> {
         let Some(&(_, rule)) = VERBS.get(at) else { return unprovable };
         match rule {
             Rule::Is(class) => Part::of(class),
-            Rule::Pair(second, class) if text.is(1, second) => Part::of(class),
+            Rule::Pair(second, class) if text.is(1, second) => {
+                // REASSIGN OWNED: databases are among what a role owns.
+                self.detail.any_database |= class == StatementClass::Lifecycle;
+                Part::of(class)
+            }
             Rule::Pair(..) => unprovable,
             Rule::Query => self.query(text),
             Rule::Begin => transaction::begin(text),

@@ -234,11 +234,14 @@ pub struct Detail {
 }
 
 impl Detail {
+    /// Whether the program reaches, or may reach, databases besides the session's own.
+    #[must_use]
+    pub const fn reaches_databases(&self) -> bool {
+        self.any_database || !self.databases.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
-        self.prepares.is_empty()
-            && self.executes.is_empty()
-            && self.databases.is_empty()
-            && !self.any_database
+        self.prepares.is_empty() && self.executes.is_empty() && !self.reaches_databases()
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Purpose: a single function, so that nothing can be answered with two events or a half one. The
 //! event goes to the tracing target [`TARGET`] at info level, whatever the outcome; a collector
-//! that keeps this target keeps the history. Called by `control` before it gives up the namespace's
-//! transition lock. It decides nothing and stores nothing; a request refused before it reached
-//! `control` (bad body, no such route) emits no audit event.
+//! that keeps this target keeps the history. Called by `control` right before a command is
+//! answered: under the namespace's transition lock, or behind a drain, which waits outside it. It
+//! decides nothing and stores nothing; a request refused before it reached `control` (bad body, no
+//! such route) emits no audit event.
 
 /// The tracing target of every audit event.
 pub const TARGET: &str = "fencewire::fence::audit";

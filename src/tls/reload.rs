@@ -45,10 +45,21 @@ impl ReloadingServerTls {
     /// # Errors
     /// As [`ServerTls::load`]; the configuration in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let next =
-            ServerTls::load(&self.cert_file, &self.key_file, self.client_ca_file.as_deref())?;
-        self.current.store(Arc::new(next));
+        self.replace(self.read()?);
         Ok(())
+    }
+
+    /// Reads the files again without using them yet: for whoever has more to read that may fail.
+    ///
+    /// # Errors
+    /// As [`ServerTls::load`].
+    pub fn read(&self) -> Result<ServerTls, TlsError> {
+        ServerTls::load(&self.cert_file, &self.key_file, self.client_ca_file.as_deref())
+    }
+
+    /// Uses what [`ReloadingServerTls::read`] answered from the next accept on.
+    pub fn replace(&self, next: ServerTls) {
+        self.current.store(Arc::new(next));
     }
 }
 

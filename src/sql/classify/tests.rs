@@ -246,6 +246,8 @@ fn databases_are_told() {
         ("drop database U&\"d\"", &[], true),
         ("create database a template E'b'", &["a"], true),
         ("drop database a; drop database b", &["a", "b"], false),
+        ("drop owned by r", &[], true),
+        ("reassign owned by r to s", &[], true),
     ] {
         let found = of(text);
         let detail = found.detail().unwrap();

@@ -22,6 +22,7 @@ enum Ruling {
     Pass,
     Drop,
     More,
+    Fault(&'static str),
 }
 
 /// The engine broke the protocol. The message is for the log; the session ends.
@@ -72,6 +73,7 @@ pub(crate) fn sort(
         };
         match ruling {
             Ruling::More => return Ok(at),
+            Ruling::Fault(what) => return Err(EngineFault(what.to_owned())),
             Ruling::Drop => rest.pass = false,
             Ruling::Pass => {
                 rest.pass = true;
@@ -110,6 +112,8 @@ fn rule(
     let whole = body.len() == header.body;
     let readable = header.body <= limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX;
     match header.tag {
+        // Nothing may be kept waiting for: leases hang on this one.
+        b'Z' if header.body != 1 => Ruling::Fault("a ReadyForQuery that isn't one byte long"),
         b'Z' if !whole => Ruling::More,
         b'Z' => {
             let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
@@ -134,6 +138,9 @@ fn rule(
                 return Ruling::More;
             }
             conversation.owed.errored();
+            if let Some(entry) = conversation.owed.front() {
+                conversation.prepared.failed(entry.number);
+            }
             error(conversation, body, mine, ours && whole, out)
         }
         b'S' if readable && !whole => Ruling::More,

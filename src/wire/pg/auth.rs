@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::base::limits;
 use crate::tls::Stream;
+use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame::{self, HEADER};
 
 const SCRAM_PLUS: &[u8] = b"SCRAM-SHA-256-PLUS";
@@ -20,7 +21,7 @@ pub(crate) struct Welcome {
     /// Parameter names and values.
     pub(crate) parameters: Vec<(Vec<u8>, Vec<u8>)>,
     /// Process id and cancel key.
-    pub(crate) key: Option<(i32, Vec<u8>)>,
+    pub(crate) key: Option<(i32, CancelKey)>,
     /// Bytes of the client behind its last answer.
     pub(crate) from_client: BytesMut,
     /// Bytes of the engine behind ReadyForQuery.
@@ -91,7 +92,7 @@ pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<We
             }
             b'K' => {
                 if let Some((pid, key)) = body.split_first_chunk::<4>() {
-                    welcome.key = Some((i32::from_be_bytes(*pid), key.to_vec()));
+                    welcome.key = Some((i32::from_be_bytes(*pid), CancelKey::of(key)));
                 }
             }
             _ => {}

@@ -4,6 +4,7 @@
 //! between the engine's answer and its arrival can't be closed by anybody, but is short). Keys are
 //! the engine's own, so a cancel needs no translation. Called by `session.rs`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -12,10 +13,31 @@ use subtle::ConstantTimeEq as _;
 use crate::gate::slot::Slot;
 use crate::wire::pg::endpoint::Endpoint;
 
+/// What proves that a cancel comes from the session's own client. Does not print.
+#[derive(Clone, Default)]
+pub(crate) struct CancelKey(Arc<[u8]>);
+
+impl CancelKey {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The key itself, for a CancelRequest and nothing else.
+    pub(crate) fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for CancelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CancelKey(***)")
+    }
+}
+
 /// Where a session's cancels go.
 #[derive(Debug, Clone)]
 struct Target {
-    key: Arc<[u8]>,
+    key: CancelKey,
     endpoint: Arc<Endpoint>,
     slot: Arc<Slot>,
 }
@@ -31,7 +53,7 @@ pub struct Cancels {
 pub(crate) struct Registered {
     cancels: Arc<Cancels>,
     pid: i32,
-    key: Arc<[u8]>,
+    key: CancelKey,
 }
 
 impl Cancels {
@@ -39,12 +61,11 @@ impl Cancels {
     pub(crate) fn register(
         self: &Arc<Self>,
         pid: i32,
-        key: &[u8],
+        key: CancelKey,
         endpoint: Arc<Endpoint>,
         slot: Arc<Slot>,
     ) -> Registered {
-        let key: Arc<[u8]> = key.into();
-        let target = Target { key: Arc::clone(&key), endpoint, slot };
+        let target = Target { key: key.clone(), endpoint, slot };
         self.sessions.entry(pid).or_default().push(target);
         Registered { cancels: Arc::clone(self), pid, key }
     }
@@ -54,9 +75,10 @@ impl Cancels {
     ///
     /// # Cancel safety
     /// Dropping the future may or may not have delivered the request.
-    pub(crate) async fn forward(&self, pid: i32, key: &[u8]) {
+    pub(crate) async fn forward(&self, pid: i32, key: &CancelKey) {
         let target = self.sessions.get(&pid).and_then(|targets| {
-            targets.iter().find(|target| bool::from(target.key.ct_eq(key))).cloned()
+            let same = |target: &&Target| bool::from(target.key.expose().ct_eq(key.expose()));
+            targets.iter().find(same).cloned()
         });
         let Some(target) = target else { return };
         if !target.slot.is_running() {
@@ -71,8 +93,24 @@ impl Cancels {
 impl Drop for Registered {
     fn drop(&mut self) {
         if let Some(mut targets) = self.cancels.sessions.get_mut(&self.pid) {
-            targets.retain(|target| !Arc::ptr_eq(&target.key, &self.key));
+            targets.retain(|target| !Arc::ptr_eq(&target.key.0, &self.key.0));
         }
         self.cancels.sessions.remove_if(&self.pid, |_, targets| targets.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pg::auth::Welcome;
+    use crate::wire::pg::startup::Wish;
+
+    #[test]
+    fn a_key_never_prints() {
+        let key = CancelKey::of(&[77, 78, 79, 80]);
+        let welcome = Welcome { key: Some((1, key.clone())), ..Welcome::default() };
+        let printed = format!("{key:?} {welcome:?} {:?}", Wish::Cancel(1, key.clone()));
+        assert!(!printed.contains("77") && !printed.contains("MNOP"), "{printed}");
+        assert_eq!(printed.matches("***").count(), 3);
     }
 }

@@ -6,12 +6,14 @@
 //! It doesn't know how answers look (`answers.rs`).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
+use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -227,6 +229,8 @@ impl Message<'_, '_, '_> {
     fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
+        // Under rules that may have changed on the way a text can't be read either.
+        let whole = whole && !(conversation.lexing_uncertain && !conversation.owed.is_empty());
         let classified = match (conversation.mode, whole) {
             (_, false) => self.desk.classifier.classify_prefix(text, lexing),
             (Mode::Sql, true) => self.desk.classifier.classify(text, lexing),
@@ -241,10 +245,7 @@ impl Message<'_, '_, '_> {
                 class = StatementClass::strongest(class, executed);
             }
         }
-        if conversation.lexing_uncertain && !conversation.owed.is_empty() {
-            class = StatementClass::Unprovable;
-        }
-        Judged { class, traits: Traits::of(classified.shape()), classified }
+        Judged { class, traits: Traits::of(&classified), classified }
     }
 
     fn query(&mut self) -> Ruling {
@@ -286,17 +287,15 @@ impl Message<'_, '_, '_> {
         }
     }
 
-    /// Admission at the session's own gate, and at those a lifecycle statement names (W7).
+    /// Admission at the session's own gate, and at those of other databases it reaches (W7).
     fn enter(
         &mut self,
         class: StatementClass,
         traits: Traits,
         detail: Option<&Detail>,
     ) -> Result<Entry, Box<Refusal>> {
-        // Not by class: a stronger statement of the same string may stand beside the lifecycle one.
-        if let Some(detail) = detail
-            && (detail.any_database || !detail.databases.is_empty())
-        {
+        // Not by class: beside a lifecycle statement a stronger one may stand.
+        if let Some(detail) = detail.filter(|detail| detail.reaches_databases()) {
             self.enter_elsewhere(detail)?;
         }
         let entered = self.conversation.enter(class, traits, self.desk.now_ms, self.out);
@@ -318,19 +317,13 @@ impl Message<'_, '_, '_> {
             if !named || there.engine() != own.engine() || *there == own {
                 continue;
             }
-            let card = conversation.seat.slot().card();
-            let seat = Seat::take(gate, conversation.seat.slot().id(), (*card).clone());
-            seat.slot().set_engine_pid(conversation.seat.slot().engine_pid());
-            match seat.begin(StatementClass::Lifecycle, self.desk.now_ms) {
-                Ok((lease, _)) => conversation.elsewhere.push(lease),
-                Err(refusal) => {
-                    if conversation.lease.is_none() {
-                        for lease in conversation.elsewhere.drain(..) {
-                            lease.unused();
-                        }
+            if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {
+                if conversation.lease.is_none() {
+                    for lease in conversation.elsewhere.drain(..) {
+                        lease.unused();
                     }
-                    return Err(refusal);
                 }
+                return Err(refusal);
             }
         }
         Ok(())
@@ -347,12 +340,14 @@ impl Message<'_, '_, '_> {
             return Ruling::Drop;
         }
         // A named statement is judged when it is bound; preparing it runs nothing of it.
-        let (class, traits) = if name.is_empty() || judged.class == StatementClass::Lifecycle {
+        let now = name.is_empty() || judged.class == StatementClass::Lifecycle;
+        let (class, traits) = if now {
             (judged.class, Traits { breaks_guard: false, ..judged.traits })
         } else {
             (StatementClass::Read, Traits::plain())
         };
-        let number = match self.begin_extended(class, traits, judged.classified.detail()) {
+        let detail = judged.classified.detail().filter(|_| now);
+        let number = match self.begin_extended(class, traits, detail) {
             Ok(number) => number,
             Err(ruling) => return ruling,
         };
@@ -377,9 +372,9 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        // Which databases a lifecycle statement named isn't kept: all of the engine are asked.
+        // Which databases a statement named isn't kept: all of the engine are asked.
         let everywhere = Detail { any_database: true, ..Detail::default() };
-        let detail = (known.class == StatementClass::Lifecycle).then_some(&everywhere);
+        let detail = known.traits.databases.then_some(&everywhere);
         match self.begin_extended(known.class, known.traits, detail) {
             Ok(_) => {
                 self.conversation.prepared.bound(portal, known.class);
@@ -464,6 +459,27 @@ fn broken(what: &str) -> Ruling {
 
 fn writes(conversation: &Conversation) -> bool {
     conversation.lease.as_ref().is_some_and(|lease| lease.stamp().writer)
+}
+
+/// Admission of a lifecycle statement at another gate. The session has one seat there, and so one
+/// lease until all is answered: a second seat under its number would take the first one's place in
+/// that gate's table, and hide its lease from drains.
+fn enter_at(
+    conversation: &mut Conversation,
+    gate: Arc<Gate>,
+    now_ms: u64,
+) -> Result<(), Box<Refusal>> {
+    let class = StatementClass::Lifecycle;
+    let mut held = conversation.elsewhere.iter();
+    if let Some(lease) = held.find(|lease| lease.namespace() == gate.namespace()) {
+        return lease.take_more(class);
+    }
+    let slot = conversation.seat.slot();
+    let seat = Seat::take(gate, slot.id(), (*slot.card()).clone());
+    seat.slot().set_engine_pid(slot.engine_pid());
+    let (lease, _) = seat.begin(class, now_ms)?;
+    conversation.elsewhere.push(lease);
+    Ok(())
 }
 
 /// Notes what a forwarded program changes in the session.

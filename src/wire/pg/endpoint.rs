@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode};
+use crate::wire::pg::cancel::CancelKey;
 
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
@@ -112,8 +113,9 @@ impl Endpoint {
     }
 
     /// Delivers a CancelRequest and waits until the engine has taken it (it closes).
-    pub(crate) async fn cancel(&self, pid: i32, key: &[u8]) -> Result<(), Unreachable> {
+    pub(crate) async fn cancel(&self, pid: i32, key: &CancelKey) -> Result<(), Unreachable> {
         let deliver = async {
+            let key = key.expose();
             let mut stream = self.open().await?;
             let length = i32::try_from(12 + key.len()).unwrap_or(i32::MAX);
             let mut packet = length.to_be_bytes().to_vec();

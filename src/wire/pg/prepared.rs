@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::base::limits;
-use crate::sql::{Shape, StatementClass, TxEffect};
+use crate::sql::{Classified, Detail, StatementClass, TxEffect};
 
 /// What the relay must know about a program's form, for messages that have none as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) struct Traits {
     pub(crate) reset_then_more: bool,
     pub(crate) end_then_more: bool,
     pub(crate) changes_lexing: bool,
+    /// It may reach other databases, whose gates are asked as well (W7).
+    pub(crate) databases: bool,
 }
 
 impl Traits {
@@ -30,6 +32,7 @@ impl Traits {
             reset_then_more: false,
             end_then_more: false,
             changes_lexing: false,
+            databases: false,
         }
     }
 
@@ -41,16 +44,19 @@ impl Traits {
             reset_then_more: false,
             end_then_more: false,
             changes_lexing: true,
+            databases: true,
         }
     }
 
-    pub(crate) const fn of(shape: Shape) -> Self {
+    pub(crate) fn of(classified: &Classified) -> Self {
+        let shape = classified.shape();
         Self {
             tx: shape.tx(),
             breaks_guard: shape.breaks_guard(),
             reset_then_more: shape.reset_then_more(),
             end_then_more: shape.end_then_more(),
             changes_lexing: shape.changes_lexing(),
+            databases: classified.detail().is_some_and(Detail::reaches_databases),
         }
     }
 }
@@ -62,13 +68,18 @@ pub(crate) struct Known {
     pub(crate) traits: Traits,
 }
 
+impl Known {
+    /// What SQL PREPARE stands for. It takes queries and their kin only, no lifecycle statement.
+    const fn by_sql(class: StatementClass) -> Self {
+        Self { class, traits: Traits { databases: false, ..Traits::unknown() } }
+    }
+}
+
 #[derive(Debug)]
 enum Change {
     Parse(Box<[u8]>, Known),
-    /// A Parse of the unnamed statement.
-    Unnamed(Known),
     Close(Box<[u8]>),
-    /// A Close of a portal: answered, but changes no name.
+    /// A Close of a portal or of the unnamed statement: answered, but changes no name.
     Nothing,
 }
 
@@ -83,6 +94,8 @@ pub(crate) struct Prepared {
     pending: VecDeque<(u64, Change)>,
     portals: Vec<(Box<[u8]>, StatementClass)>,
     unnamed_portal: Option<StatementClass>,
+    /// The pipeline that the engine skips to its Sync: nothing more of it will be completed.
+    skipped: u64,
     /// Too many names: what isn't remembered is taken for unprovable.
     overflowed: bool,
 }
@@ -90,8 +103,11 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// A Parse is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
+        if pipeline == self.skipped {
+            return;
+        }
         if name.is_empty() {
-            self.pending.push_back((pipeline, Change::Unnamed(known)));
+            self.pending.push_back((pipeline, Change::Parse(Box::default(), known)));
         } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
             self.overflowed = true;
             self.named.remove(name);
@@ -103,6 +119,9 @@ impl Prepared {
 
     /// A Close is forwarded; `statement` is the statement's name, `None` for a portal.
     pub(crate) fn closing(&mut self, statement: Option<&[u8]>, pipeline: u64) {
+        if pipeline == self.skipped {
+            return;
+        }
         let change = match statement {
             Some(name) if !name.is_empty() => Change::Close(name.into()),
             Some(_) | None => Change::Nothing,
@@ -113,15 +132,22 @@ impl Prepared {
     /// The engine said ParseComplete or CloseComplete: the oldest pending change has happened.
     pub(crate) fn completed(&mut self) {
         match self.pending.pop_front() {
+            Some((_, Change::Parse(name, known))) if name.is_empty() => self.unnamed = Some(known),
             Some((_, Change::Parse(name, known))) => {
                 self.named.insert(name, known);
             }
-            Some((_, Change::Unnamed(known))) => self.unnamed = Some(known),
             Some((_, Change::Close(name))) => {
                 self.named.remove(&name);
             }
             Some((_, Change::Nothing)) | None => {}
         }
+    }
+
+    /// The engine reported an error in the pipeline with this number. A client may send into it
+    /// for as long as it likes without a Sync: none of that is remembered.
+    pub(crate) fn failed(&mut self, pipeline: u64) {
+        self.answered(pipeline);
+        self.skipped = pipeline;
     }
 
     /// The pipeline with this number was answered: what it had pending and didn't complete was
@@ -134,30 +160,26 @@ impl Prepared {
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
-        let unnamed = name.is_empty();
-        let mut meaning = if unnamed { self.unnamed } else { self.named.get(name).copied() };
-        for (number, change) in &self.pending {
-            let known = match change {
-                Change::Unnamed(known) if unnamed => known,
-                Change::Parse(parsed, known) if parsed.as_ref() == name => known,
-                Change::Parse(..) | Change::Unnamed(_) | Change::Close(_) | Change::Nothing => {
-                    continue;
+        let settled = if name.is_empty() { self.unnamed } else { self.named.get(name).copied() };
+        // The name may be SQL PREPARE's by now: a DEALLOCATE of the earlier one isn't followed.
+        let by_sql = self.by_sql.get(name).map(|class| Known::by_sql(*class));
+        let mut meaning = either(settled, by_sql);
+        // From the newest back, so that the usual case, a Parse just before its Bind, is one step.
+        let mut later = None;
+        for (number, change) in self.pending.iter().rev() {
+            match change {
+                // In the same pipeline an earlier failure skips the Bind as well.
+                Change::Parse(parsed, known) if **parsed == *name && *number == pipeline => {
+                    meaning = Some(*known);
+                    break;
                 }
-            };
-            // In the same pipeline an earlier failure skips the Bind as well.
-            meaning = match meaning {
-                Some(old) if *number != pipeline => Some(stronger(old, *known)),
-                Some(_) | None => Some(*known),
-            };
+                Change::Parse(parsed, known) if **parsed == *name => {
+                    later = either(later, Some(*known));
+                }
+                Change::Parse(..) | Change::Close(_) | Change::Nothing => {}
+            }
         }
-        // The name may have been given up and taken again by SQL: the stronger of both counts.
-        let by_sql = self.by_sql.get(name);
-        let by_sql = by_sql.map(|class| Known { class: *class, traits: Traits::unknown() });
-        match (meaning, by_sql) {
-            (Some(wire), Some(sql)) if sql.class != wire.class => Some(stronger(wire, sql)),
-            (Some(wire), _) => Some(wire),
-            (None, by_sql) => by_sql,
-        }
+        either(meaning, later)
     }
 
     /// A simple query with SQL PREPARE is forwarded.
@@ -215,8 +237,20 @@ impl Prepared {
     }
 }
 
-fn stronger(a: Known, b: Known) -> Known {
-    if StatementClass::strongest(a.class, b.class) == a.class { a } else { b }
+/// What counts of two things a name may mean: the stronger class, and what either of them may do.
+fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
+    let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
+    let tx = if a.traits.tx == b.traits.tx { a.traits.tx } else { TxEffect::Mixed };
+    let (one, other) = (a.traits, b.traits);
+    let traits = Traits {
+        tx,
+        breaks_guard: one.breaks_guard || other.breaks_guard,
+        reset_then_more: one.reset_then_more || other.reset_then_more,
+        end_then_more: one.end_then_more || other.end_then_more,
+        changes_lexing: one.changes_lexing || other.changes_lexing,
+        databases: one.databases || other.databases,
+    };
+    Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }
 
 #[cfg(test)]
@@ -256,32 +290,61 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sent_into_a_failed_pipeline_is_not_remembered() {
+        let mut prepared = Prepared::default();
+        let send = |prepared: &mut Prepared, pipeline| {
+            for name in [&b""[..], b"s"] {
+                prepared.parsed(name, known(StatementClass::Read), pipeline);
+                prepared.closing(Some(name), pipeline);
+            }
+            prepared.closing(None, pipeline);
+        };
+        send(&mut prepared, 1);
+        assert_eq!(prepared.pending.len(), 5);
+        prepared.failed(1);
+        send(&mut prepared, 1);
+        assert_eq!(prepared.pending.len(), 0);
+        prepared.answered(1);
+        send(&mut prepared, 2);
+        assert_eq!(prepared.pending.len(), 5, "control arm: the next pipeline counts");
+    }
+
+    #[test]
     fn a_skipped_parse_leaves_the_old_unnamed_statement() {
         let mut prepared = Prepared::default();
         prepared.parsed(b"", known(StatementClass::Write), 1);
         assert_eq!(prepared.look(b"", 1), Some(known(StatementClass::Write)));
         prepared.completed();
         prepared.answered(1);
-        // Pipeline 2 failed in front of this one: the engine never saw it.
+        // Skipped: something before it in its pipeline failed.
         prepared.parsed(b"", known(StatementClass::Read), 2);
-        assert_eq!(prepared.look(b"", 2), Some(known(StatementClass::Read)));
-        assert_eq!(prepared.look(b"", 3), Some(known(StatementClass::Write)));
+        assert_eq!(prepared.look(b"", 2), Some(known(StatementClass::Read)), "skipped with it");
+        assert_eq!(prepared.look(b"", 3), Some(known(StatementClass::Write)), "not known yet");
         prepared.answered(2);
         assert_eq!(prepared.look(b"", 3), Some(known(StatementClass::Write)));
     }
 
     #[test]
-    fn a_name_that_sql_took_over_counts_as_the_stronger_of_both() {
+    fn a_name_taken_over_by_sql_counts_as_both() {
         let mut prepared = Prepared::default();
         prepared.parsed(b"s", known(StatementClass::Read), 1);
         prepared.completed();
         prepared.answered(1);
+        // DEALLOCATE s; PREPARE s AS INSERT …
         prepared.prepared_by_sql("s", StatementClass::Write);
         assert_eq!(prepared.look(b"s", 2).unwrap().class, StatementClass::Write);
-        prepared.parsed(b"r", known(StatementClass::Write), 3);
+    }
+
+    #[test]
+    fn what_either_statement_may_do_counts() {
+        let mut prepared = Prepared::default();
+        let resets = Traits { breaks_guard: true, ..Traits::plain() };
+        prepared.parsed(b"s", Known { class: StatementClass::Session, traits: resets }, 1);
         prepared.completed();
-        prepared.prepared_by_sql("r", StatementClass::Read);
-        assert_eq!(prepared.look(b"r", 4).unwrap().class, StatementClass::Write);
+        prepared.answered(1);
+        prepared.parsed(b"s", known(StatementClass::Write), 2);
+        let both = Known { class: StatementClass::Write, traits: resets };
+        assert_eq!(prepared.look(b"s", 3), Some(both));
     }
 
     #[test]

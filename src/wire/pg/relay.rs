@@ -354,16 +354,19 @@ impl Relay {
         let fresh = desk.scratch.get(..count).unwrap_or_default();
         let held = std::mem::take(&mut self.engine.held);
         if held.is_empty() {
-            self.sort_engine(cx, fresh);
+            let consumed = self.sort_engine(cx, fresh);
+            self.engine.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
         } else {
             let mut all = held;
             all.extend_from_slice(fresh);
-            self.sort_engine(cx, &all);
+            let consumed = self.sort_engine(cx, &all);
+            self.engine.held = behind(all, consumed);
         }
         true
     }
 
-    fn sort_engine(&mut self, cx: &mut Context<'_>, chunk: &[u8]) {
+    /// Answers how many bytes are done with.
+    fn sort_engine(&mut self, cx: &mut Context<'_>, chunk: &[u8]) -> usize {
         let mut out = Outgoing::new(chunk, &mut self.client.pending);
         let sorted = answers::sort(
             &mut self.conversation,
@@ -376,12 +379,11 @@ impl Relay {
         self.client.write(cx, bytes);
         self.counters.relayed_to_client(chunk.len() as u64);
         match sorted {
-            Ok(consumed) => {
-                self.engine.held = BytesMut::from(chunk.get(consumed..).unwrap_or_default());
-            }
+            Ok(consumed) => consumed,
             Err(fault) => {
                 tracing::error!(%fault, "session ended");
                 self.end = Some(End::Fault);
+                chunk.len()
             }
         }
     }
@@ -430,15 +432,23 @@ impl Relay {
         let mut tools = Desk { classifier, now_ms };
         let held = std::mem::take(&mut self.client.held);
         if held.is_empty() {
-            self.sort_client_chunk(cx, &mut tools, fresh);
+            let consumed = self.sort_client_chunk(cx, &mut tools, fresh);
+            self.client.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
         } else {
             let mut all = held;
             all.extend_from_slice(fresh);
-            self.sort_client_chunk(cx, &mut tools, &all);
+            let consumed = self.sort_client_chunk(cx, &mut tools, &all);
+            self.client.held = behind(all, consumed);
         }
     }
 
-    fn sort_client_chunk(&mut self, cx: &mut Context<'_>, desk: &mut Desk<'_>, chunk: &[u8]) {
+    /// Answers how many bytes are done with.
+    fn sort_client_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        desk: &mut Desk<'_>,
+        chunk: &[u8],
+    ) -> usize {
         let mut out = Outgoing::new(chunk, &mut self.engine.pending);
         let (consumed, stop) = client::sort(
             &mut self.conversation,
@@ -451,18 +461,29 @@ impl Relay {
         let bytes = chunk.get(direct).unwrap_or_default();
         self.engine.write(cx, bytes);
         match stop {
-            None => return,
-            Some(Stop::More) => {}
-            Some(Stop::Blocked) => self.blocked = true,
+            None | Some(Stop::More) => consumed,
+            Some(Stop::Blocked) => {
+                self.blocked = true;
+                consumed
+            }
             Some(Stop::Broken(what)) => {
                 // Told once the engine has answered what came before.
                 self.broken = Some(what);
                 self.client.reads = false;
-                return;
+                chunk.len()
             }
         }
-        self.client.held = BytesMut::from(chunk.get(consumed..).unwrap_or_default());
     }
+}
+
+/// What is left to hold. A message that is still growing stays where it is: copied at each read,
+/// a megabyte that comes in small pieces would cost a megabyte's copy per piece. Behind anything
+/// that was consumed the rest moves to a buffer of its own size.
+fn behind(all: BytesMut, consumed: usize) -> BytesMut {
+    if consumed == 0 {
+        return all;
+    }
+    BytesMut::from(all.get(consumed..).unwrap_or_default())
 }
 
 fn poll_read(

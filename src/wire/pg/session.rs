@@ -23,7 +23,7 @@ use crate::telemetry::spawn::spawn_session;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AuthEnd, Welcome};
-use crate::wire::pg::cancel::Cancels;
+use crate::wire::pg::cancel::{CancelKey, Cancels};
 use crate::wire::pg::conversation::{Conversation, Mode};
 use crate::wire::pg::endpoint::Endpoint;
 use crate::wire::pg::refusal::{self, Severity};
@@ -237,7 +237,7 @@ async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<
     drop(seat);
     let slot = Arc::clone(conversation.seat.slot());
     let endpoint = Arc::clone(&target.endpoint);
-    let _registered = shared.cancels.register(pid, &key, Arc::clone(&endpoint), slot);
+    let _registered = shared.cancels.register(pid, key.clone(), Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
     // Boxed, so that it is in this session's memory once, not in each future that it moved through.
     let relay = Box::new(Relay::new(
@@ -283,7 +283,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
 }
 
 /// Sends a CancelRequest from a task of its own; the receiver hears when it is over.
-fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: Vec<u8>) -> oneshot::Receiver<()> {
+fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: CancelKey) -> oneshot::Receiver<()> {
     let (done, delivered) = oneshot::channel();
     spawn_session(async move {
         if let Err(error) = endpoint.cancel(pid, &key).await {

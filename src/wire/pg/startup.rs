@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::limits;
 use crate::tls::{ReloadingServerTls, Stream, TlsError};
+use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -115,7 +116,7 @@ pub(crate) enum Wish {
     /// A session.
     Session(Stream, Startup),
     /// To cancel another session's statement: process id and key.
-    Cancel(i32, Vec<u8>),
+    Cancel(i32, CancelKey),
 }
 
 /// Reads up to the startup or cancel packet, answering encryption requests.
@@ -149,7 +150,7 @@ pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wis
                 let Some((pid, key)) = body.split_first_chunk::<4>() else {
                     return Err(StartupError::Invalid("a cancel request without a process id"));
                 };
-                return Ok(Wish::Cancel(i32::from_be_bytes(*pid), key.to_vec()));
+                return Ok(Wish::Cancel(i32::from_be_bytes(*pid), CancelKey::of(key)));
             }
             version if version >> 16 == 3 => {
                 if matches!(tls, ClientSideTls::Require(_))

@@ -19,9 +19,11 @@ use crate::base::limits;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
-use crate::gate::registry::{Gate, Gates};
+use crate::gate::drain::Drain;
+use crate::gate::registry::{Authority, Gate, Gates};
 use crate::gate::slot::{Card, Running};
 use crate::sql::{Classifier, StatementClass, Trusted};
+use crate::store::{LoadedFence, Row};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 
@@ -103,7 +105,8 @@ impl Stage {
     }
 
     fn open(&self) {
-        self.gate.overlay(Overlay::None, InFlight::Finish);
+        let loaded = LoadedFence { namespace: self.gate.namespace().clone(), row: Row::Absent };
+        self.gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
     }
 
     fn client(&mut self, bytes: &[u8]) {
@@ -235,6 +238,31 @@ fn w19_an_open_gate_changes_no_byte() {
         assert_eq!(stage.told(), ["C", "ZI", "1", "2", "D", "C", "ZI"]);
         assert!(stage.conversation.lease.is_none(), "released by answer");
     });
+}
+
+/// Whatever starts work is admitted first: with nothing admitted nothing goes out.
+#[test]
+fn invariant_01_no_statement_leaves_without_a_lease() {
+    let name = b"\0";
+    for statement in [
+        query("SELECT 1"),
+        message(b'F', b"\0\0\0\x01"),
+        parse("", "SELECT 1"),
+        parse("s", "SELECT 1"),
+        bind("", "s"),
+        execute(),
+        message(b'D', b"Ss\0"),
+        message(b'C', &[b"P", &name[..]].concat()),
+    ] {
+        let mut open = Stage::new(1);
+        open.client(&statement);
+        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{statement:?}");
+        let mut closed = Stage::new(1);
+        closed.gate.close_as_unknown();
+        closed.client(&statement);
+        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{statement:?}");
+        assert_eq!(closed.told().first().map(String::as_str), Some("E:ZF005"));
+    }
 }
 
 #[test]
@@ -433,6 +461,59 @@ fn a_program_that_drops_the_guard_half_way_is_refused() {
     });
 }
 
+/// A second lifecycle statement that is refused must not hide the first one's lease at that gate.
+#[test]
+fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        stage.client(&query("DROP DATABASE other"));
+        assert_eq!(stage.conversation.elsewhere.len(), 1);
+        stage.client(&query("DROP DATABASE other"));
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        let mut drain = Drain::of(Arc::clone(&other)).unwrap();
+        assert!(drain.look().is_none());
+        stage.client(&query("DROP DATABASE other"));
+        stage.sent();
+        assert!(drain.look().is_none(), "the first statement may still be running");
+        stage.engine(&ready(b'I'));
+        stage.engine(&ready(b'I'));
+        assert!(drain.look().is_none(), "a stand-in is owed, so nothing is released");
+        stage.engine(&ready(b'I'));
+        assert_eq!(drain.look().unwrap().by_answer(), 1);
+    });
+}
+
+/// A program is asked for at other gates for what it may reach, whatever stronger class hides that.
+#[test]
+fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        let renames = "SELECT f(); ALTER DATABASE other RENAME TO more";
+        stage.client(&query("SELECT f()"));
+        assert!(stage.conversation.elsewhere.is_empty(), "control arm: it reaches no database");
+        stage.engine(&ready(b'I'));
+        stage.client(&query(renames));
+        assert_eq!(stage.conversation.elsewhere.len(), 1);
+        stage.engine(&ready(b'I'));
+        assert!(stage.conversation.elsewhere.is_empty());
+        stage.sent();
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query(renames));
+        // Named: prepared without a question, and refused when it is to run.
+        stage.client(&parse("s", "ALTER DATABASE other SET a = b"));
+        stage.client(&sync());
+        let told = stage.told();
+        let refused = told.iter().filter(|line| line.contains("ZF007")).count();
+        assert_eq!((refused, stage.sent().is_empty()), (2, true), "{told:?}");
+        // Under rules that are just being changed nobody can say what the second text is.
+        stage.client(&parse("", "SET standard_conforming_strings = off"));
+        stage.client(&parse("", "ALTER DATABASE other SET a = b"));
+        let sent = stage.sent();
+        let holds = |text: &[u8]| sent.windows(text.len()).any(|at| at == text);
+        assert!(holds(b"SET standard_conforming_strings") && !holds(b"ALTER DATABASE"));
+    });
+}
+
 fn idle_writer(stage: &mut Stage) {
     stage.client(&query("BEGIN"));
     stage.engine(&ready(b'T'));
@@ -566,6 +647,18 @@ fn control_arm_a_cancelled_statement_without_an_order_keeps_its_own_error() {
         stage.engine(&answer);
         assert_eq!(stage.told(), ["E:57014", "ZI"]);
     });
+}
+
+#[test]
+fn a_ready_for_query_of_another_length_is_a_fault_and_not_waited_for() {
+    let mut stage = Stage::new(1);
+    stage.client(&query("SELECT 1"));
+    for (bytes, fault) in [(&b"Z\0\0\0\x05"[..], false), (b"Z\x10\0\0\0", true)] {
+        let mut out = Outgoing::new(bytes, &mut stage.to_client);
+        let (rest, to_engine) = (&mut Rest::default(), &mut BytesMut::new());
+        let sorted = answers::sort(&mut stage.conversation, rest, &mut out, to_engine);
+        assert_eq!(sorted.is_err(), fault, "{sorted:?}");
+    }
 }
 
 #[test]
