@@ -66,6 +66,10 @@ pub(super) fn lines(body: &Value) -> Vec<String> {
         of("/engine_lock/outcome")
     );
     lines.push(line("engine lock", &lock));
+    if of("/engine_lock/mode") == "off" {
+        let words = "sessions that do not come through the proxy are not kept from writing";
+        lines.push(line("WARNING", words));
+    }
     for (name, pointer) in [
         ("not covered", "/engine_lock/gaps"),
         ("not covered", "/non_transactional_tables"),
@@ -150,6 +154,15 @@ mod tests {
             assert!(all.contains(part), "{part} is missing:\n{all}");
         }
         assert!(!all.contains('\u{1b}'), "a text of the engine moved the cursor");
+    }
+
+    #[test]
+    fn a_proof_without_the_engine_lock_warns() {
+        let warns = |body: &Value| lines(body).iter().any(|line| line.starts_with("WARNING"));
+        let mut body = proven();
+        assert!(!warns(&body));
+        body["fence"]["evidence"]["engine_lock"]["mode"] = json!("off");
+        assert!(warns(&body));
     }
 
     #[test]

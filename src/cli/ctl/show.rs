@@ -220,6 +220,9 @@ fn joined(body: &Value, parts: &[(&str, &str)]) -> String {
 /// Who is still inside, and where a running drain stands.
 fn drain(body: &Value) -> String {
     let phase = text(body, "/drain/phase");
+    if phase == "idle" && text(body, "/fence/state") == "SOURCE_DRAINING" {
+        return "nobody looks at the engine now: replay the last command to go on".to_owned();
+    }
     let mut parts =
         vec![("writers", "/drain/active_writers"), ("readers", "/drain/read_leases/sql")];
     if phase != "idle" {

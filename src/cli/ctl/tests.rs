@@ -480,6 +480,20 @@ fn inspect_shows_fence_blockers_and_receipts() {
 }
 
 #[test]
+fn a_drain_that_nobody_runs_says_so_instead_of_counting() {
+    let shown = |phase: &str| {
+        let mut body = inspected("SOURCE_DRAINING", 1);
+        body["drain"] = json!({ "phase": phase, "active_writers": 0, "blockers": [] });
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        fake.run(&["inspect", "old/app"]).1
+    };
+    assert!(shown("idle").contains("replay the last command"));
+    let running = shown("engine_lock");
+    assert!(running.contains("writers 0, phase engine_lock"), "{running}");
+    assert!(!running.contains("replay"), "{running}");
+}
+
+#[test]
 fn watching_shows_changes_until_it_can_not() {
     let questions = Mutex::new(0);
     let fake = Fake::new(move |_| {
