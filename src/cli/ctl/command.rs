@@ -388,10 +388,13 @@ fn finish(
                 quoted(&request.namespace.to_string()),
                 request.operation
             );
-            let force = if request.force_rollback {
+            // Force reaches sessions of the proxy only; a session around it has no number here.
+            let ours = show::blocked_by_sessions(&answer.body);
+            let force = if request.force_rollback || !ours {
                 String::new()
             } else {
-                format!("or roll back what still writes:\n  {}\n", request.force_line())
+                let line = request.force_line();
+                format!("or roll back the sessions above that have a number:\n  {line}\n")
             };
             terminal.complain(&format!(
                 "The drain is not proven; writes stay closed. End or wait for what blocks it, then \

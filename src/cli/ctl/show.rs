@@ -265,6 +265,12 @@ fn lock_now(body: &Value) -> String {
     }
 }
 
+/// Whether any blocker is a session of the proxy.
+pub(super) fn blocked_by_sessions(body: &Value) -> bool {
+    let session = |blocker: &Value| blocker.get("session").is_some_and(Value::is_u64);
+    items(body, "/drain/blockers").iter().any(session)
+}
+
 /// A table of what blocks the drain, or nothing.
 fn blockers(body: &Value) -> String {
     let blockers = items(body, "/drain/blockers");

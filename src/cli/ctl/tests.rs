@@ -199,7 +199,7 @@ fn each_outcome_has_its_exit_code_and_says_what_next() {
     let cases = [
         (200, json!({ "outcome": "ALREADY_APPLIED" }), exit::DONE, ""),
         (202, json!({ "outcome": "DRAINING", "drain": blockers() }), exit::DRAINING, replay),
-        (409, error("FENCE_OWNED_BY_ANOTHER_OPERATION"), exit::REFUSED, "adopted"),
+        (409, error("FENCE_OWNED_BY_ANOTHER_OPERATION"), exit::REFUSED, "under its id"),
         (409, error("FENCE_REVISION_MISMATCH"), exit::REFUSED, "new command"),
         (409, error("FENCE_COMMAND_CONFLICT"), exit::REFUSED, "same options"),
         (409, error("INVALID_FENCE_TRANSITION"), exit::REFUSED, "see inspect"),
@@ -266,8 +266,9 @@ fn a_draining_answer_without_blockers_says_why() {
     body["fence"]["evidence"] = Value::Null;
     body["drain"] = json!({ "blockers": [], "reason": null });
     let args = ["acquire-write-fence", "old/app", "--operation", OP];
-    let (_, out, _) = answering(202, body.clone()).run(&args);
+    let (_, out, err) = answering(202, body.clone()).run(&args);
     assert!(out.contains("waits for      census_unavailable: x; replay"), "{out}");
+    assert!(!err.contains("--force-rollback"), "force reaches no session here: {err}");
     body["drain"]["reason"] = json!("GRANT pg_monitor");
     let (_, out, _) = answering(202, body).run(&args);
     assert!(out.contains("waits for      GRANT pg_monitor"), "{out}");
