@@ -181,7 +181,10 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     ];
     line("admission", joined(body, &admission));
     if body.pointer("/fence/admission/indeterminate").and_then(Value::as_bool) == Some(true) {
-        line("pending", "a commit is not settled: replay its command".to_owned());
+        let of = |name: &str| of(&format!("/fence/admission/pending_command/{name}"));
+        let (operation, command) = (of("operation_id"), of("command_id"));
+        let ids = format!("--operation {operation} --command {command}");
+        line("pending", format!("a commit is not settled: replay its command, {ids}"));
     }
     let incarnation = [
         ("engine", "/fence/incarnation/engine_id"),

@@ -461,6 +461,9 @@ fn inspect_shows_fence_blockers_and_receipts() {
     body["drain"]["blockers"][0]["statement"] = json!("");
     body["fence"]["evidence"] = json!({ "engine_lock": { "gaps": ["sequences"] } });
     body["fence"]["engine_lock"] = json!({ "held": false, "tables": 0 });
+    body["fence"]["admission"]["indeterminate"] = json!(true);
+    body["fence"]["admission"]["pending_command"] =
+        json!({ "operation_id": OP, "command_id": CMD });
     body["receipts"] = json!([{ "command_id": CMD, "command": "acquire", "outcome": "DRAINING" }]);
     let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
     let (code, out, _) = fake.run(&["inspect", "old/app", "--receipts", "all"]);
@@ -468,7 +471,12 @@ fn inspect_shows_fence_blockers_and_receipts() {
     for part in
         ["state          SOURCE_DRAINING, revision 1", "engine 7412", "writers 1", CMD, "12.4 s"]
             .into_iter()
-            .chain(["after 30.0 s answer DRAINING", "not covered    sequences", "NOT held"])
+            .chain([
+                "after 30.0 s answer DRAINING",
+                "not covered    sequences",
+                "NOT held",
+                &format!("--operation {OP} --command {CMD}"),
+            ])
     {
         assert!(out.contains(part), "{part} is missing:\n{out}");
     }
