@@ -23,6 +23,8 @@ help:
 
 demo:
 	@tools/setup.sh demo
+	@echo 'make demo: building; the first time this takes some minutes' >&2
+	cargo build --bin fencewire
 	cargo run --quiet -- demo
 
 test:

@@ -57,11 +57,18 @@ fn kill9_with_a_fence_up_comes_back_closed_from_the_first_connection_on() {
     let receipt = applied(&site.acquire(&body))["receipt"].clone();
     let before = site.inspect()["fence"].clone();
 
+    let told = |proxy: &Proxy| {
+        let log = std::fs::read_to_string(proxy.log_file()).unwrap();
+        log.lines().any(|line| line.contains("its fence is still up") && line.contains(&db))
+    };
+    assert!(!told(&proxy), "nothing was recovered yet");
+
     proxy.kill9();
     proxy.spawn();
     let seen = first_write(&proxy, &db);
     assert!(["ZF001", "ZF005"].contains(&seen.as_str()), "the first connection got {seen:?}");
     proxy.wait_ready();
+    assert!(told(&proxy), "the log says which fence the start found up");
     let site = Site::at(cluster, &proxy, &db);
     assert_eq!(code(&site.client().query("INSERT INTO t VALUES (98)")), "ZF001");
     assert_eq!(site.client().query("SELECT count(*) FROM t").ok().cell(), "0");

@@ -218,3 +218,26 @@ fn secrets_are_not_in_the_log() {
     assert!(!log.contains(&proxy.admin_key()), "the admin key is in the log");
     assert!(!log.contains("fencewire:fencewire@"), "the engine's password is in the log");
 }
+
+#[test]
+fn the_log_says_at_the_start_whether_the_control_role_can_be_used() {
+    let cluster = PgCluster::shared();
+    let (good, bad) = ("the control role can be used", "no fence can be proven");
+    let said = |engine: Engine, wanted: &str| {
+        let proxy =
+            Proxy::start_with(ProxyOptions { engines: vec![engine], ..ProxyOptions::default() });
+        let log = || std::fs::read_to_string(proxy.log_file()).unwrap();
+        let said = poll(PATIENCE, || Some(log()).filter(|log| log.contains(wanted)));
+        said.unwrap_or_else(|| panic!("{wanted:?} is not in the log:\n{}", log()))
+    };
+    let log = said(Engine::plain("old", cluster), good);
+    assert!(!log.contains(bad), "{log}");
+    // The role exists and may log in, but sees no other sessions.
+    let plain = format!("plain_{}", &uuid()[..8]);
+    cluster.sql("postgres", &format!("CREATE ROLE {plain} LOGIN PASSWORD 'x'"));
+    let known = cluster.control_url();
+    let place = known.rsplit_once('@').unwrap().1;
+    let url = format!("postgres://{plain}:x@{place}");
+    let log = said(Engine { url, ..Engine::plain("old", cluster) }, bad);
+    assert!(log.contains("GRANT pg_monitor") && !log.contains(good), "{log}");
+}

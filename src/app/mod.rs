@@ -31,6 +31,7 @@ use crate::base::limits;
 use crate::config::{self, Config};
 use crate::control::fences::Engines;
 use crate::control::pg::PgPort;
+use crate::control::recovery::Recovered;
 use crate::control::{Control, Parts, Routes, Settings as ControlSettings};
 use crate::engine::PgEngine;
 use crate::gate::registry::Gates;
@@ -146,7 +147,7 @@ impl App {
         let gates = Arc::new(Gates::new(first_generation(clock.now_ms())));
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
-        let (engines, endpoints) = engines(&locked(&config))?;
+        let (engines, endpoints, checked) = engines(&locked(&config))?;
         let (open_metrics, show_literals) = {
             let config = locked(&config);
             (config.admin.open_metrics, config.admin.show_literals)
@@ -178,7 +179,11 @@ impl App {
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
-        control.recover().await.map_err(|error| AppError::Recovery(error.to_string()))?;
+        let recovered = control.recover().await;
+        say_recovered(&recovered.map_err(|error| AppError::Recovery(error.to_string()))?);
+        for engine in checked {
+            drop(spawn_named("engine-check", check_engine(engine)));
+        }
         let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
         let listening = accept(bound, &workers);
         let grace = locked(&config).proxy.shutdown_grace;
@@ -307,7 +312,11 @@ async fn bind_clients(config: &Config) -> Result<Vec<Bound>, AppError> {
 fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
     Ok(match &config.admin.key {
         config::KeySource::File(path) => Some(AdminKey::from_file(path)?),
-        config::KeySource::Variable(name) => Some(AdminKey::from_variable(name)?),
+        config::KeySource::Variable(name) => {
+            let key = AdminKey::from_variable(name)?;
+            tracing::info!(variable = %name, "the admin key comes from the environment");
+            Some(key)
+        }
         config::KeySource::Generated => {
             let (key, origin) = AdminKey::load_or_generate(&config.proxy.state_dir)?;
             if origin == KeyOrigin::Made {
@@ -317,7 +326,10 @@ fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
             Some(key)
         }
         config::KeySource::Off => {
-            tracing::warn!("no admin key is configured: command routes are off");
+            tracing::warn!(
+                "no admin key is configured: command routes are off; set [admin] key_file or \
+                 key_env"
+            );
             None
         }
     })
@@ -339,14 +351,43 @@ fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, Jo
 
 type Endpoints = HashMap<EngineName, Arc<Endpoint>>;
 
-fn engines(config: &Config) -> Result<(Engines, Endpoints), AppError> {
+fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<PgEngine>), AppError> {
     let (mut engines, mut endpoints) = (Engines::new(), Endpoints::new());
+    let mut handles = Vec::new();
     for engine in &config.engines {
         let control = PgEngine::new(build::control_engine(config, engine))?;
+        handles.push(control.clone());
         engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
         endpoints.insert(engine.name.clone(), build::endpoint(engine)?);
     }
-    Ok((engines, endpoints))
+    Ok((engines, endpoints, handles))
+}
+
+/// Says which fences this start has taken up again; the open ones need no word.
+fn say_recovered(recovered: &Recovered) {
+    for (namespace, state) in &recovered.fences {
+        if state.is_active() {
+            tracing::info!(%namespace, state = state.name(), "its fence is still up");
+        }
+    }
+}
+
+/// Tells at the start what would otherwise be learned in the middle of a move: a wrong password, a
+/// missing grant. Clients don't wait for it, and nothing depends on it; the engine's connect and
+/// statement timeouts bound it.
+///
+/// Cancel safety: it only asks and logs.
+async fn check_engine(engine: PgEngine) {
+    match engine.check().await {
+        Ok(live) => {
+            let version = live.server_version_num;
+            tracing::info!(engine = %engine.name(), version, "the control role can be used");
+        }
+        Err(error) => tracing::warn!(
+            engine = %engine.name(), %error,
+            "the control role can't be used: clients are relayed, but no fence can be proven"
+        ),
+    }
 }
 
 fn build_control(

@@ -29,16 +29,16 @@ pub(super) enum Command {
     Demo(DemoArgs),
     /// Command and inspect fences of a running proxy
     Ctl(CtlArgs),
-    /// Say which pending migrations the running application survives
+    /// Check pending migrations (not available yet)
     Check(Later),
     /// Check a configuration file without starting
     CheckConfig {
         /// The file
         file: PathBuf,
     },
-    /// Plan, apply, resume or take over a whole database move
+    /// Run a whole database move (not available yet)
     Move(Later),
-    /// Print the admin API's description
+    /// Print the admin API's description (not available yet)
     Openapi,
 }
 
@@ -79,8 +79,19 @@ pub(super) struct DemoArgs {
     pub(super) engine: String,
 }
 
+/// What `ctl --help` says below its options.
+const CTL_NOTES: &str = "\
+Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
+            5 outcome unknown (replay), 6 proxy not reached
+Reading, target, adoption and route commands come in later versions.";
+
+/// What `ctl acquire-write-fence --help` says below its options.
+const ACQUIRE_NOTES: &str = "\
+Make one operation id per move and keep it. At the deadline writes stay closed;
+the answer names the ways on. Nothing opens by itself.";
+
 #[derive(Args)]
-#[command(disable_help_subcommand = true)]
+#[command(disable_help_subcommand = true, after_help = CTL_NOTES)]
 pub(super) struct CtlArgs {
     /// Admin address [env FENCEWIRE_ADMIN_URL]
     #[arg(long, global = true, value_name = "URL")]
@@ -106,26 +117,37 @@ pub(super) enum CtlCommand {
     /// Open a source to writes again
     ReleaseWriteFence(CommandArgs),
     /// Close a write-fenced source to reads
+    #[command(hide = true)]
     SetReadFence(Later),
     /// Open a source to reads again
+    #[command(hide = true)]
     ClearReadFence(Later),
     /// Create a target that nobody can reach
+    #[command(hide = true)]
     CreateQuarantined(Later),
     /// Issue the capability that imports into a target
+    #[command(hide = true)]
     ImportCapability(Later),
     /// End the import into a target
+    #[command(hide = true)]
     SealImport(Later),
     /// Record the validation of a target
+    #[command(hide = true)]
     Validate(Later),
     /// Open a target to reads
+    #[command(hide = true)]
     Publish(Later),
     /// Open a target to writes; can't be undone
+    #[command(hide = true)]
     EnableWrites(Later),
     /// Give up a target
+    #[command(hide = true)]
     Abort(Later),
     /// Take a fence over from an operation that is gone
+    #[command(hide = true)]
     Adopt(Later),
     /// Lead a route to another namespace
+    #[command(hide = true)]
     Route(Later),
 }
 
@@ -159,6 +181,7 @@ pub(super) struct CommandArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = ACQUIRE_NOTES)]
 pub(super) struct AcquireArgs {
     #[command(flatten)]
     pub(super) common: CommandArgs,
@@ -168,8 +191,8 @@ pub(super) struct AcquireArgs {
     /// At the deadline, roll back what still writes
     #[arg(long)]
     pub(super) force_rollback: bool,
-    /// Let refused programs wait this long, such as 2s
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Let refused programs wait this long, such as 2s (not available yet)
+    #[arg(long, value_name = "TIME", value_parser = duration, hide = true)]
     pub(super) hold: Option<Duration>,
 }
 

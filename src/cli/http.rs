@@ -58,7 +58,8 @@ pub(super) struct Client {
 impl Client {
     /// Reads `http://host:port[/prefix]`.
     pub(super) fn new(url: &str, key: Secret) -> Result<Self, HttpError> {
-        let shape = HttpError::BadAddress("expected http://host:port");
+        let shape =
+            HttpError::BadAddress("expected http://host:port, such as http://127.0.0.1:6480");
         if url.starts_with("https://") {
             return Err(HttpError::BadAddress(
                 "https is not available yet in this version; use http:// on the proxy's host or \

@@ -7,7 +7,7 @@
 use super::terminal::plain;
 
 /// Widest cell, in characters; longer ones end in `…`.
-const CELL_CHARS_MAX: usize = 60;
+const CELL_CHARS_MAX: usize = 80;
 
 /// Rows under headings.
 pub(super) struct Table {

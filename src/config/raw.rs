@@ -155,6 +155,22 @@ pub(super) fn parse(text: &str) -> Result<Raw, SyntaxProblem> {
 /// Cuts quoted values out of a deserialiser's message: a password in the wrong place must not show.
 fn without_values(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default();
+    let mut message = cut_value(first);
+    // The deserialiser's names of types are not the words of whoever writes the file.
+    for (theirs, ours) in [
+        ("expected a sequence", "expected a list, such as [\"a\", \"b\"]"),
+        ("expected i64", "expected a whole number"),
+        ("expected a map", "expected a table"),
+        ("expected a boolean", "expected true or false"),
+    ] {
+        if let Some(head) = message.strip_suffix(theirs) {
+            message = format!("{head}{ours}");
+        }
+    }
+    message
+}
+
+fn cut_value(first: &str) -> String {
     match (first.find("string \""), first.rfind("\", expected")) {
         (Some(start), Some(end)) if start < end => {
             let (head, tail) = (first.get(..start), first.get(end + 1..));
@@ -219,7 +235,9 @@ mod tests {
     #[test]
     fn values_are_cut_out_of_messages() {
         let cut = without_values("invalid type: string \"pw\", expected i64");
-        assert_eq!(cut, "invalid type: a text, expected i64");
+        assert_eq!(cut, "invalid type: a text, expected a whole number");
+        let list = without_values("invalid type: string \"f\", expected a sequence");
+        assert!(list.starts_with("invalid type: a text, expected a list"), "{list}");
         assert_eq!(without_values("unknown field `x`"), "unknown field `x`");
         assert!(!without_values("invalid value: string \"pw\"").contains("pw"));
     }

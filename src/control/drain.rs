@@ -482,7 +482,7 @@ impl Run<'_> {
         let direct_sessions = if direct == 0 {
             Vec::new()
         } else {
-            vec![format!("{direct} idle sessions that do not come through the proxy")]
+            vec![format!("idle sessions that do not come through the proxy: {direct}")]
         };
         let namespace = &self.line.namespace;
         let differs = after.engine_id != before.engine_id || after.timeline != before.timeline;

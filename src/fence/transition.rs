@@ -377,8 +377,12 @@ impl Request<'_> {
             .map(CommandKind::name)
             .collect();
         let legal = if legal.is_empty() { "none".to_owned() } else { legal.join(", ") };
+        let whose = match detail {
+            Some(Detail::OperationFinished) => "legal now for a new operation",
+            Some(_) | None => "legal now",
+        };
         let message = format!(
-            "{} on {} in state {state}: {why}; legal now: {legal}",
+            "{} on {} in state {state}: {why}; {whose}: {legal}",
             self.command.kind(),
             self.command.namespace
         );

@@ -26,6 +26,20 @@ pub enum Overlay {
     Indeterminate,
 }
 
+impl Overlay {
+    /// What is closing, for the client's error; `None` when the state alone decides.
+    #[must_use]
+    pub const fn in_words(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Installing => Some("a write fence is going up"),
+            Self::ClosingReads => Some("a read fence is going up"),
+            Self::CreatingTarget => Some("a target is being created"),
+            Self::Indeterminate => Some("a command's outcome is not known yet"),
+        }
+    }
+}
+
 /// What a gate publishes beside its word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {

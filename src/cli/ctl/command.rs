@@ -157,6 +157,21 @@ impl Request {
         line
     }
 
+    /// The command line of a fresh command of the same operation that ends what still writes.
+    fn force_line(&self) -> String {
+        let mut line = format!(
+            "fencewire ctl {} {} --operation {}",
+            Kind::Acquire.name(),
+            quoted(&self.namespace.to_string()),
+            self.operation
+        );
+        if let Some(deadline) = self.deadline {
+            line.push_str(&format!(" --deadline {}ms", millis(deadline)));
+        }
+        line.push_str(" --force-rollback");
+        line
+    }
+
     fn answer_timeout(&self) -> Duration {
         match (self.kind, self.deadline, self.drain_policy()) {
             (Kind::Release, _, _) => ANSWER_GRACE,
@@ -373,9 +388,17 @@ fn finish(
                 quoted(&request.namespace.to_string()),
                 request.operation
             );
+            // Force reaches sessions of the proxy only; a session around it has no number here.
+            let ours = show::blocked_by_sessions(&answer.body);
+            let force = if request.force_rollback || !ours {
+                String::new()
+            } else {
+                let line = request.force_line();
+                format!("or roll back the sessions above that have a number:\n  {line}\n")
+            };
             terminal.complain(&format!(
                 "The drain is not proven; writes stay closed. End or wait for what blocks it, then \
-                 replay the same command:\n  {}\nor back out:\n  {back}",
+                 replay the same command:\n  {}\n{force}or back out:\n  {back}",
                 replay.unwrap_or_default()
             ));
         }

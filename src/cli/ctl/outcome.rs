@@ -45,8 +45,8 @@ pub(super) fn advice(answer: &Answer, replay: Option<&str>) -> String {
              proxy's log.",
         ),
         ("FENCE_OWNED_BY_ANOTHER_OPERATION", _) => {
-            "Another operation owns this fence; see inspect. Wait for it to finish, or have it \
-             adopted."
+            "Another operation owns this fence; inspect names it. Let it finish, or send commands \
+             under its id; adoption by a new operation is not available yet."
                 .to_owned()
         }
         ("FENCE_REVISION_MISMATCH", _) => {
@@ -85,8 +85,8 @@ pub(super) fn advice(answer: &Answer, replay: Option<&str>) -> String {
 fn by_status(status: u16, again: impl Fn(&str) -> String) -> String {
     match status {
         401 | 403 => {
-            "The admin key was not accepted; set FENCEWIRE_ADMIN_KEY (or --key-file) to the key of \
-             this proxy."
+            "Set FENCEWIRE_ADMIN_KEY (or --key-file) to it; a generated one is admin.key in the \
+             proxy's state directory."
                 .to_owned()
         }
         404 => {

@@ -13,7 +13,7 @@ use super::super::exit;
 use super::super::http::{Answer, Client};
 use super::super::table::Table;
 use super::super::terminal::{Terminal, plain};
-use super::{ASK_TIMEOUT, CtlError, cell, fence_path, outcome, text};
+use super::{ASK_TIMEOUT, CtlError, cell, fence_path, outcome, proof, text};
 use crate::base::ids::Namespace;
 
 /// How often `--watch` asks.
@@ -164,59 +164,114 @@ fn inspected(namespace: &Namespace, body: &Value) -> String {
 
 /// The fence as `name value` lines; what does not apply is left out.
 fn summary(namespace: &Namespace, body: &Value) -> String {
-    let mut lines = vec![format!("{:<10}  {}", "namespace", plain(&namespace.to_string()))];
+    let mut lines = vec![proof::line("namespace", &namespace.to_string())];
     let mut line = |name: &str, value: String| {
         if value != "-" {
-            lines.push(format!("{name:<10}  {}", plain(&value)));
+            lines.push(proof::line(name, &value));
         }
     };
     let of = |pointer: &str| text(body, pointer);
-    let joined = |parts: &[(&str, &str)]| {
-        let known: Vec<_> = parts
-            .iter()
-            .map(|(label, pointer)| (label, of(pointer)))
-            .filter(|(_, value)| value != "-")
-            .map(|(label, value)| format!("{label} {value}").trim().to_owned())
-            .collect();
-        if known.is_empty() { "-".to_owned() } else { known.join(", ") }
-    };
-    line("state", joined(&[("", "/fence/state"), ("revision", "/fence/revision")]));
-    line("why", joined(&[("", "/fence/detail"), ("", "/fence/reason")]));
+    line("state", joined(body, &[("", "/fence/state"), ("revision", "/fence/revision")]));
+    line("why", joined(body, &[("", "/fence/detail"), ("", "/fence/reason")]));
     line("operation", of("/fence/operation_id"));
     let admission = [
         ("write", "/fence/admission/write"),
         ("read", "/fence/admission/read"),
         ("generation", "/fence/admission/generation"),
     ];
-    line("admission", joined(&admission));
+    line("admission", joined(body, &admission));
     if body.pointer("/fence/admission/indeterminate").and_then(Value::as_bool) == Some(true) {
-        line("pending", "a commit is not settled: replay its command".to_owned());
+        let of = |name: &str| of(&format!("/fence/admission/pending_command/{name}"));
+        let (operation, command) = (of("operation_id"), of("command_id"));
+        let ids = format!("--operation {operation} --command {command}");
+        line("pending", format!("a commit is not settled: replay its command, {ids}"));
     }
     let incarnation = [
         ("engine", "/fence/incarnation/engine_id"),
         ("timeline", "/fence/incarnation/timeline"),
         ("database", "/fence/incarnation/database_id"),
     ];
-    line("identity", joined(&incarnation));
-    line("boundary", boundary(body));
+    let identity = joined(body, &incarnation);
+    let unknown = "not known: the engine did not say which database this is; see the proxy's log";
+    line("identity", if identity == "-" { unknown.to_owned() } else { identity });
     line("since", of("/fence/last_transition_at"));
-    let drain = [
-        ("writers", "/drain/active_writers"),
-        ("reads", "/drain/read_leases"),
-        ("importers", "/drain/import_writers"),
-    ];
-    line("drain", joined(&drain));
-    line("policy", of("/fence/drain_policy"));
+    line("drain", drain(body));
+    line("waits for", of("/drain/reason"));
+    line("policy", policy(body));
     line("validation", of("/fence/validation/result"));
+    line("boundary", proof::boundary(body));
+    line("lock now", lock_now(body));
+    let mut proven = proof::lines(body);
+    if !proven.is_empty() && of("/fence/state") == "RELEASED" {
+        lines.push(proof::line("proof", "of the fence that has been released since:"));
+    }
+    lines.append(&mut proven);
     lines.join("\n")
 }
 
-fn boundary(body: &Value) -> String {
-    let of = |name: &str| text(body, &format!("/fence/frozen_boundary/{name}"));
-    match of("kind") {
-        kind if kind == "-" => kind,
-        kind => format!("{kind} {} (timeline {})", of("value"), of("timeline")),
+/// Labelled values that are there, separated by commas; `-` when none is.
+fn joined(body: &Value, parts: &[(&str, &str)]) -> String {
+    let known: Vec<_> = parts
+        .iter()
+        .map(|(label, pointer)| (label, text(body, pointer)))
+        .filter(|(_, value)| value != "-")
+        .map(|(label, value)| format!("{label} {value}").trim().to_owned())
+        .collect();
+    if known.is_empty() { "-".to_owned() } else { known.join(", ") }
+}
+
+/// Who is still inside, and where a running drain stands.
+fn drain(body: &Value) -> String {
+    let phase = text(body, "/drain/phase");
+    if phase == "idle" && text(body, "/fence/state") == "SOURCE_DRAINING" {
+        return "nobody looks at the engine now: replay the last command to go on".to_owned();
     }
+    let mut parts =
+        vec![("writers", "/drain/active_writers"), ("readers", "/drain/read_leases/sql")];
+    if phase != "idle" {
+        parts.push(("phase", "/drain/phase"));
+        parts.push(("until", "/drain/deadline_at"));
+    }
+    joined(body, &parts)
+}
+
+/// The drain's policy in words.
+fn policy(body: &Value) -> String {
+    let Some(policy) = body.pointer("/fence/drain_policy").filter(|policy| policy.is_object())
+    else {
+        return "-".to_owned();
+    };
+    let mut words = match policy.get("deadline_ms").and_then(Value::as_u64) {
+        Some(deadline) => format!("after {} ", age(deadline)),
+        None => String::new(),
+    };
+    match policy.get("on_deadline").and_then(Value::as_str) {
+        Some("force_rollback") => words.push_str("roll back what still writes"),
+        Some("fail") => words.push_str("answer DRAINING and stay closed"),
+        other => words.push_str(other.unwrap_or("-")),
+    }
+    for (name, field) in [("in flight", "in_flight"), ("hold ms", "hold_ms")] {
+        let value = cell(policy.get(field));
+        if value != "-" {
+            words.push_str(&format!(", {name} {value}"));
+        }
+    }
+    words
+}
+
+/// The engine lock as it is now, which may differ from what the proof saw.
+fn lock_now(body: &Value) -> String {
+    match body.pointer("/fence/engine_lock/held").and_then(Value::as_bool) {
+        None => "-".to_owned(),
+        Some(true) => format!("held, {} tables", text(body, "/fence/engine_lock/tables")),
+        Some(false) => "NOT held; the proxy keeps trying, see its log".to_owned(),
+    }
+}
+
+/// Whether any blocker is a session of the proxy.
+pub(super) fn blocked_by_sessions(body: &Value) -> bool {
+    let session = |blocker: &Value| blocker.get("session").is_some_and(Value::is_u64);
+    items(body, "/drain/blockers").iter().any(session)
 }
 
 /// A table of what blocks the drain, or nothing.
@@ -240,7 +295,7 @@ fn blockers(body: &Value) -> String {
             of("class"),
             since.map_or_else(|| "-".to_owned(), age),
             of("why"),
-            of("statement"),
+            Some(of("statement")).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     table.render()
@@ -251,28 +306,43 @@ pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
     let replayed = body.get("replayed").and_then(Value::as_bool) == Some(true);
     let how = if replayed { ", replayed" } else { "" };
     let (state, revision) = (text(body, "/fence/state"), text(body, "/fence/revision"));
-    let head =
-        format!("{namespace} is {state} at revision {revision} ({}{how})", outcome::code(body));
+    let code = outcome::code(body);
+    let head = format!("{namespace} is {state} at revision {revision} ({code}{how})");
     let mut lines = vec![plain(&head)];
-    let boundary = boundary(body);
-    if boundary != "-" {
-        lines.push(plain(&format!("boundary   {boundary}")));
-    }
-    let evidence = ["/evidence", "/receipt/evidence", "/fence/evidence"];
-    if let Some(evidence) = evidence.into_iter().find_map(|pointer| body.pointer(pointer)) {
-        let of = |pointer: &str| text(evidence, pointer);
-        lines.push(plain(&format!(
-            "evidence   released by answer {}, by engine {}; forced {}; direct sessions {}",
-            of("/releases/by_answer"),
-            of("/releases/by_engine"),
-            of("/forced"),
-            of("/direct_sessions"),
-        )));
+    if let Some(note) = overtaken(body).filter(|_| replayed) {
+        lines.push(plain(&note));
+        return lines.join("\n");
     }
     let blockers = blockers(body);
+    if code == "DRAINING" {
+        let specific = text(body, "/drain/reason");
+        let why = if specific == "-" { text(body, "/reason") } else { specific };
+        // Without a reason of its own, the table below says it all.
+        if why != "-" && (blockers.is_empty() || why == text(body, "/drain/reason")) {
+            lines.push(proof::line("waits for", &why));
+        }
+    } else if state != "RELEASED" {
+        let boundary = proof::boundary(body);
+        if boundary != "-" {
+            lines.push(proof::line("boundary", &boundary));
+        }
+        lines.append(&mut proof::lines(body));
+    }
     if !blockers.is_empty() {
         lines.push(String::new());
         lines.push(blockers);
     }
     lines.join("\n")
+}
+
+/// What to say when a replay's recorded answer is no longer what is true.
+fn overtaken(body: &Value) -> Option<String> {
+    let (then, now) = (text(body, "/receipt/state_after"), text(body, "/fence/state"));
+    let at = text(body, "/receipt/revision_after");
+    (then != "-" && now != "-" && then != now).then(|| {
+        format!(
+            "OUTDATED: this command took effect at revision {at} ({then}); the fence has changed \
+             since, and nothing was done now. What holds is {now}."
+        )
+    })
 }

@@ -158,7 +158,7 @@ fn acquire_reads_what_it_expects_and_sends_it() {
     let first = out.lines().next().unwrap();
     let id = first.strip_prefix("command ").unwrap();
     assert!(out.contains("old/app is SOURCE_WRITE_FENCED at revision 2 (APPLIED)"), "{out}");
-    assert!(out.contains("boundary   lsn 0/16B3748 (timeline 1)"), "{out}");
+    assert!(out.contains("boundary       lsn 0/16B3748 (timeline 1)"), "{out}");
     assert_eq!(
         fake.posts(),
         [json!({
@@ -199,7 +199,7 @@ fn each_outcome_has_its_exit_code_and_says_what_next() {
     let cases = [
         (200, json!({ "outcome": "ALREADY_APPLIED" }), exit::DONE, ""),
         (202, json!({ "outcome": "DRAINING", "drain": blockers() }), exit::DRAINING, replay),
-        (409, error("FENCE_OWNED_BY_ANOTHER_OPERATION"), exit::REFUSED, "adopted"),
+        (409, error("FENCE_OWNED_BY_ANOTHER_OPERATION"), exit::REFUSED, "under its id"),
         (409, error("FENCE_REVISION_MISMATCH"), exit::REFUSED, "new command"),
         (409, error("FENCE_COMMAND_CONFLICT"), exit::REFUSED, "same options"),
         (409, error("INVALID_FENCE_TRANSITION"), exit::REFUSED, "see inspect"),
@@ -251,6 +251,47 @@ fn a_draining_answer_shows_the_blockers_and_both_ways_out() {
     );
     assert!(err.contains(&replay), "{err}");
     assert!(err.contains(&format!("ctl release-write-fence old/app --operation {OP}")), "{err}");
+    let force = format!("old/app --operation {OP} --deadline 0ms --force-rollback\n");
+    assert!(err.contains(&force), "{err}");
+    assert!(!out.contains("leases ") && !out.contains("proven "), "a proof without one: {out}");
+    // Who has forced already is not told to.
+    let (_, _, err) = fake.run(&[&args[..], &["--force-rollback"]].concat());
+    assert!(!err.contains("or roll back"), "{err}");
+}
+
+#[test]
+fn a_draining_answer_without_blockers_says_why() {
+    let mut body = json!({ "outcome": "DRAINING", "reason": "census_unavailable: x; replay" });
+    body["fence"] = view("SOURCE_DRAINING", 1);
+    body["fence"]["evidence"] = Value::Null;
+    body["drain"] = json!({ "blockers": [], "reason": null });
+    let args = ["acquire-write-fence", "old/app", "--operation", OP];
+    let (_, out, err) = answering(202, body.clone()).run(&args);
+    assert!(out.contains("waits for      census_unavailable: x; replay"), "{out}");
+    assert!(!err.contains("--force-rollback"), "force reaches no session here: {err}");
+    body["drain"]["reason"] = json!("GRANT pg_monitor");
+    let (_, out, _) = answering(202, body).run(&args);
+    assert!(out.contains("waits for      GRANT pg_monitor"), "{out}");
+}
+
+#[test]
+fn a_replay_that_was_overtaken_shows_no_proof() {
+    let proven = json!({ "proven_at": "T3", "releases": { "by_answer": 1, "by_engine": 0 } });
+    let body = |now: &str| {
+        let mut body = applied();
+        body["replayed"] = json!(true);
+        body["fence"]["state"] = json!(now);
+        body["fence"]["evidence"] = proven.clone();
+        body["receipt"]["state_after"] = json!("SOURCE_WRITE_FENCED");
+        body["receipt"]["revision_after"] = json!(2);
+        body
+    };
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+    let (_, out, _) = answering(200, body("RELEASED")).run(&args);
+    assert!(out.contains("OUTDATED") && out.contains("What holds is RELEASED"), "{out}");
+    assert!(!out.contains("proven "), "{out}");
+    let (_, out, _) = answering(200, body("SOURCE_WRITE_FENCED")).run(&args);
+    assert!(!out.contains("OUTDATED") && out.contains("proven         T3"), "{out}");
 }
 
 #[test]
@@ -417,12 +458,25 @@ fn inspect_shows_fence_blockers_and_receipts() {
     let mut body = inspected("SOURCE_DRAINING", 1);
     body["drain"] = blockers();
     body["drain"]["active_writers"] = json!(1);
+    body["drain"]["blockers"][0]["statement"] = json!("");
+    body["fence"]["evidence"] = json!({ "engine_lock": { "gaps": ["sequences"] } });
+    body["fence"]["engine_lock"] = json!({ "held": false, "tables": 0 });
+    body["fence"]["admission"]["indeterminate"] = json!(true);
+    body["fence"]["admission"]["pending_command"] =
+        json!({ "operation_id": OP, "command_id": CMD });
     body["receipts"] = json!([{ "command_id": CMD, "command": "acquire", "outcome": "DRAINING" }]);
     let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
     let (code, out, _) = fake.run(&["inspect", "old/app", "--receipts", "all"]);
     assert_eq!(code, exit::DONE);
     for part in
-        ["state       SOURCE_DRAINING, revision 1", "engine 7412", "writers 1", CMD, "12.4 s"]
+        ["state          SOURCE_DRAINING, revision 1", "engine 7412", "writers 1", CMD, "12.4 s"]
+            .into_iter()
+            .chain([
+                "after 30.0 s answer DRAINING",
+                "not covered    sequences",
+                "NOT held",
+                &format!("--operation {OP} --command {CMD}"),
+            ])
     {
         assert!(out.contains(part), "{part} is missing:\n{out}");
     }
@@ -432,6 +486,20 @@ fn inspect_shows_fence_blockers_and_receipts() {
     assert_eq!(code, exit::DONE);
     let line = fake.seen.lock().unwrap()[1].line.clone();
     assert_eq!(line, "GET /v1/namespaces/old/a%20b/fence");
+}
+
+#[test]
+fn a_drain_that_nobody_runs_says_so_instead_of_counting() {
+    let shown = |phase: &str| {
+        let mut body = inspected("SOURCE_DRAINING", 1);
+        body["drain"] = json!({ "phase": phase, "active_writers": 0, "blockers": [] });
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        fake.run(&["inspect", "old/app"]).1
+    };
+    assert!(shown("idle").contains("replay the last command"));
+    let running = shown("engine_lock");
+    assert!(running.contains("writers 0, phase engine_lock"), "{running}");
+    assert!(!running.contains("replay"), "{running}");
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) fn typed_error(
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();
     let operation =
         policy.operation.map(|operation| format!(", operation {operation}")).unwrap_or_default();
+    // The durable state is older than the closure: alone it would read like an open fence.
+    let closing = policy.overlay.in_words().map(|w| format!(" ({w})")).unwrap_or_default();
     let fields = vec![
         (b'S', severity.text().to_owned()),
         (b'V', severity.text().to_owned()),
@@ -87,7 +89,7 @@ pub(crate) fn typed_error(
         (
             b'D',
             format!(
-                "namespace {}, state {}, revision {}{operation}{detail}",
+                "namespace {}, state {}{closing}, revision {}{operation}{detail}",
                 refusal.namespace,
                 policy.state.name(),
                 policy.revision
@@ -207,7 +209,33 @@ pub(crate) fn field(body: &[u8], wanted: u8) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::base::ids::{Generation, Namespace};
+    use crate::fence::verdict::{Overlay, Policy};
+    use crate::gate::registry::Published;
+
+    /// A fence is announced before its record is committed: the state alone would tell a client
+    /// that it was refused by an open database.
+    #[test]
+    fn a_refusal_while_a_fence_goes_up_says_so() {
+        let detail = |overlay| {
+            let policy = Policy { overlay, ..Policy::unfenced() };
+            let refusal = Refusal {
+                denial: Denial::WriteFenced,
+                namespace: Namespace::parse("old/app").unwrap(),
+                published: Arc::new(Published { generation: Generation(1), policy }),
+            };
+            let mut out = BytesMut::new();
+            typed_error(&mut out, Severity::Error, &refusal, "ZF001");
+            let body = out.get(5..).unwrap_or_default();
+            String::from_utf8(field(body, b'D').unwrap().to_vec()).unwrap()
+        };
+        let going_up = "namespace old/app, state UNFENCED (a write fence is going up), revision 0";
+        assert_eq!(detail(Overlay::Installing), going_up);
+        assert_eq!(detail(Overlay::None), "namespace old/app, state UNFENCED, revision 0");
+    }
 
     #[test]
     fn fields_are_found_and_missing_ones_are_none() {
