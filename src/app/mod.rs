@@ -247,16 +247,10 @@ impl App {
             task.abort();
         }
         self.order_all(Order::FINISH);
-        let deadline = Instant::now() + self.grace;
-        while self.shared.open.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        if self.shared.open.load(Ordering::SeqCst) > 0 {
+        if !self.sessions_ended_within(self.grace).await {
             self.order_all(Order::END);
-            let deadline = Instant::now() + Duration::from_millis(limits::STOP_LINGER_MS);
-            while self.shared.open.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            // What is left after this is abandoned with the process.
+            self.sessions_ended_within(Duration::from_millis(limits::STOP_LINGER_MS)).await;
         }
         // Its requests in flight are given a moment; a drain that runs is answered by its replay.
         let _unheard = self.stop_admin.send(());
@@ -277,6 +271,17 @@ impl App {
             workers.stop();
         }
         drop(self.config);
+    }
+
+    async fn sessions_ended_within(&self, bound: Duration) -> bool {
+        let deadline = Instant::now() + bound;
+        while self.shared.open.load(Ordering::SeqCst) > 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(limits::STOP_LOOK_MS)).await;
+        }
+        true
     }
 
     fn order_all(&self, order: Order) {

@@ -55,7 +55,7 @@ pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
-// --- tests ---------------------------------------------------------------------------------
+// --- relations of the above ----------------------------------------------------------------
 
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
 const _: () = assert!(STORED_RECORD_BYTES > 8 * VALIDATION_SUMMARY_BYTES);
@@ -63,6 +63,26 @@ const _: () = assert!(ADOPTIONS_MAX * 4 * ADOPTION_TEXT_BYTES < STORED_RECORD_BY
 const _: () = assert!(WRITE_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 
+// --- engines: control connections and locks ------------------------------------------------
+
+/// Most control connections to one engine that serve queries at the same time; further callers
+/// wait. Lock holders come on top: one per namespace that is fenced with `hold`.
+pub const CONTROL_CONNECTIONS_MAX: usize = 8;
+/// Most databases of one engine whose idle control connection is kept open.
+pub const CONTROL_KEPT_MAX: usize = 16;
+/// First wait before a connection attempt that follows a failed one, in milliseconds; doubles.
+pub const CONTROL_BACKOFF_FIRST_MS: u64 = 50;
+/// Longest wait before a connection attempt that follows failed ones, in milliseconds.
+pub const CONTROL_BACKOFF_MAX_MS: u64 = 2_000;
+/// How much longer than the engine's own statement timeout its answer is waited for, in
+/// milliseconds.
+pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
+/// Most rounds of listing and locking tables before the schema counts as unstable.
+pub const LOCK_ROUNDS_MAX: u32 = 8;
+/// Longest statement text, in characters, that a blocker or an activity row carries.
+pub const STATEMENT_CHARS_MAX: i32 = 200;
+/// Own backends that are remembered after their connection ended (their server side may linger).
+pub const OWN_BACKENDS_MAX: usize = 256;
 /// How often programs are looked for that wait for the fence's own engine lock, in milliseconds;
 /// one that is found at two looks in a row is asked about.
 pub const LOCK_WAITERS_LOOK_MS: u64 = 100;
@@ -95,6 +115,8 @@ pub const PREPARED_NAMES_MAX: usize = 65_536;
 pub const PORTALS_MAX: usize = 1_024;
 /// Accepted connections waiting for one worker.
 pub const ACCEPT_QUEUE_MAX: usize = 1_024;
+/// Pause after a failed accept (no descriptor is free, mostly) before the next, in milliseconds.
+pub const ACCEPT_RETRY_MS: u64 = 50;
 /// How long a CancelRequest may take to be delivered to the engine.
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.
@@ -104,6 +126,8 @@ pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
 pub const GUARD_TRIES_MAX: u32 = 5;
 /// How long sessions that were told to end are waited for when the proxy stops.
 pub const STOP_LINGER_MS: u64 = 2_000;
+/// Pause between two looks at the sessions that are left when the proxy stops, in milliseconds.
+pub const STOP_LOOK_MS: u64 = 20;
 /// Threads of the control side: admin, drains, control connections.
 pub const CONTROL_THREADS: usize = 2;
 /// The engine's bound of one control statement.
@@ -128,6 +152,8 @@ pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 pub const DRAIN_LOOK_MAX_MS: u64 = 500;
 /// Blockers that a view names; further ones are only counted.
 pub const BLOCKERS_SHOWN_MAX: usize = 100;
+/// Forced ends that one proof names; further ones are in the log only.
+pub const FORCED_NAMED_MAX: usize = 1_000;
 /// Default wait of one attempt at the engine lock, in milliseconds, per table.
 pub const ENGINE_LOCK_TIMEOUT_MS: u64 = 900;
 /// How long an opening transition waits for the engine lock to be given back, in milliseconds;
@@ -155,5 +181,8 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 256;
 /// Sessions that one listing shows; further ones are only counted.
 pub const SESSIONS_SHOWN_MAX: usize = 10_000;
 
+// Each takes a few hundred bytes, and a record that is too large could never be committed.
+const _: () = assert!(FORCED_NAMED_MAX * 512 < STORED_RECORD_BYTES);
+const _: () = assert!(CONTROL_BACKOFF_FIRST_MS <= CONTROL_BACKOFF_MAX_MS);
 const _: () = assert!(DRAIN_LOOK_FIRST_MS <= DRAIN_LOOK_MAX_MS);
 const _: () = assert!(ENGINE_LOCK_RETRY_FIRST_MS <= ENGINE_LOCK_RETRY_MAX_MS);

@@ -498,7 +498,7 @@ impl Run<'_> {
             namespace: drained.namespace().clone(),
             generation,
             releases: Releases { by_answer: drained.by_answer(), by_engine: drained.by_engine() },
-            forced: self.report.forced.clone(),
+            forced: force::named(&self.report.forced),
         };
         let census = CensusClaim {
             namespace: before.namespace,

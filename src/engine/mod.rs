@@ -38,22 +38,6 @@ pub use postgres::lock::{LockCoverage, LockHandle};
 pub use postgres::preflight::{Warning, WarningCode};
 pub use postgres::terminate::{Activity, Terminated};
 
-/// Most control connections to one engine that serve queries at the same time; further callers
-/// wait. Lock holders come on top: one per namespace that is fenced with `hold`.
-pub const CONTROL_CONNECTIONS_MAX: usize = 8;
-/// Most databases of one engine whose idle control connection is kept open.
-pub const CONTROL_KEPT_MAX: usize = 16;
-/// Longest wait before a connection attempt that follows failed ones.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How much longer than the engine's own statement timeout we wait for its answer.
-pub const ANSWER_GRACE: Duration = Duration::from_secs(3);
-/// Most rounds of listing and locking tables before the schema counts as unstable.
-pub const LOCK_ROUNDS_MAX: u32 = 8;
-/// Longest statement text, in characters, that a blocker or an activity row carries.
-pub const STATEMENT_CHARS_MAX: i32 = 200;
-/// Own backends that are remembered after their connection ended (their server side may linger).
-pub const OWN_BACKENDS_MAX: usize = 256;
-
 /// What to do with the engine lock under a source write fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineLock {

@@ -114,11 +114,11 @@ async fn one_connection_per_database_is_reused_and_the_number_is_bounded() {
     let (one, two) = tokio::join!(engine.identity("app"), engine.identity("app"));
     assert_eq!(one.unwrap(), two.unwrap());
     assert_eq!(ours().await, 1);
-    for number in 0..fencewire::engine::CONTROL_KEPT_MAX {
+    for number in 0..fencewire::base::limits::CONTROL_KEPT_MAX {
         let database = format!("d{number}");
         client.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
         engine.identity(&database).await.unwrap();
     }
-    let most = i64::try_from(fencewire::engine::CONTROL_KEPT_MAX).unwrap();
+    let most = i64::try_from(fencewire::base::limits::CONTROL_KEPT_MAX).unwrap();
     eventually("idle connections made room", async || ours().await <= most).await;
 }

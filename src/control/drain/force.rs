@@ -10,9 +10,23 @@
 use std::sync::Arc;
 
 use super::Run;
+use crate::base::limits;
 use crate::engine::{BackendKey, Terminated};
 use crate::fence::record::{Forced, ForcedKind};
 use crate::gate::slot::{Order, Slot};
+
+/// What a proof says of force: as many as a record has room for. All of them are in the log.
+pub(super) fn named(forced: &[Forced]) -> Vec<Forced> {
+    let mut named = forced.to_vec();
+    named.truncate(limits::FORCED_NAMED_MAX);
+    let more = forced.len() - named.len();
+    if more > 0
+        && let Some(last) = named.last_mut()
+    {
+        last.why = format!("{}; {more} more were forced and are in the log only", last.why);
+    }
+    named
+}
 
 impl Run<'_> {
     /// Orders every blocking session to roll back, and ends lost backends.
@@ -62,5 +76,27 @@ impl Run<'_> {
         let engine_pid = u32::try_from(slot.engine_pid()).unwrap_or(0);
         let session = Some(slot.id());
         self.force(Forced { kind, session, engine_pid, at_ms, why: why.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_names_as_many_as_it_has_room_for_and_says_how_many_more() {
+        let one = Forced {
+            kind: ForcedKind::Rollback,
+            session: None,
+            engine_pid: 1,
+            at_ms: 1,
+            why: "late".to_owned(),
+        };
+        let few = vec![one.clone(); limits::FORCED_NAMED_MAX];
+        assert_eq!(named(&few), few);
+        let cut = named(&vec![one.clone(); limits::FORCED_NAMED_MAX + 7]);
+        assert_eq!(cut.len(), limits::FORCED_NAMED_MAX);
+        assert_eq!(cut.first(), Some(&one));
+        assert!(cut.last().unwrap().why.starts_with("late; 7 more"));
     }
 }

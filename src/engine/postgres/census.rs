@@ -25,7 +25,7 @@ use super::connect::Control;
 use super::judge::{Backend, Observed, Prepared, judge};
 use super::{PgEngine, micros};
 use crate::base::ids::Namespace;
-use crate::engine::STATEMENT_CHARS_MAX;
+use crate::base::limits::STATEMENT_CHARS_MAX;
 use crate::engine::census::{CensusOutcome, Cutoff, CutoffEntry, ProxyView};
 use crate::engine::error::EngineError;
 use crate::engine::identity::{BackendKey, EngineTime};

@@ -23,12 +23,10 @@ use tokio_postgres::{Client, Config, Row};
 
 use super::micros;
 use crate::base::ids::EngineName;
+use crate::base::limits;
+use crate::engine::Settings;
 use crate::engine::error::EngineError;
 use crate::engine::identity::{BackendKey, EngineTime};
-use crate::engine::{
-    ANSWER_GRACE, BACKOFF_MAX, CONTROL_CONNECTIONS_MAX, CONTROL_KEPT_MAX, OWN_BACKENDS_MAX,
-    Settings,
-};
 use crate::telemetry::spawn::spawn_named;
 use crate::tls::client::Encrypted;
 use crate::tls::{ClientConnector, TlsError, TlsMode};
@@ -77,7 +75,7 @@ impl Connections {
         Ok(Self {
             settings,
             connector,
-            permits: Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX)),
+            permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
             slots: Mutex::default(),
             own: Mutex::default(),
         })
@@ -118,7 +116,7 @@ impl Connections {
 
     fn slot(&self, database: &str) -> Arc<tokio::sync::Mutex<Slot>> {
         let mut slots = lock(&self.slots);
-        if !slots.contains_key(database) && slots.len() >= CONTROL_KEPT_MAX {
+        if !slots.contains_key(database) && slots.len() >= limits::CONTROL_KEPT_MAX {
             // Idle connections make room; the ones in use stay and are bounded by the permits.
             slots.retain(|_, slot| slot.try_lock().is_err());
         }
@@ -161,7 +159,7 @@ impl Connections {
         };
         let backend = read().map_err(|e| fail(&e))?;
         let mut own = lock(&self.own);
-        if own.len() >= OWN_BACKENDS_MAX {
+        if own.len() >= limits::OWN_BACKENDS_MAX {
             // A forgotten one that still exists counts as a stranger: a false alarm at worst.
             own.pop_front();
         }
@@ -228,13 +226,18 @@ const SETTLE: &str = concat!(
     "FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()",
 );
 
-/// The delay before an attempt that follows so many failed ones: 0, 50 ms, doubling, bounded.
+/// How long an engine's answer is waited for: its own timeout should end the statement first.
+pub(super) const fn answer_bound(statement_timeout: Duration) -> Duration {
+    statement_timeout.saturating_add(Duration::from_millis(limits::CONTROL_ANSWER_GRACE_MS))
+}
+
+/// The delay before an attempt that follows so many failed ones: none, then doubling, bounded.
 fn backoff(failures: u32) -> Duration {
     if failures == 0 {
         return Duration::ZERO;
     }
-    let doubled = 50_u64.saturating_mul(1 << (failures - 1).min(10));
-    Duration::from_millis(doubled).min(BACKOFF_MAX)
+    let doubled = limits::CONTROL_BACKOFF_FIRST_MS.saturating_mul(1 << (failures - 1).min(10));
+    Duration::from_millis(doubled.min(limits::CONTROL_BACKOFF_MAX_MS))
 }
 
 impl Control {
@@ -245,7 +248,7 @@ impl Control {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, EngineError> {
-        let bound = self.statement_timeout + ANSWER_GRACE;
+        let bound = answer_bound(self.statement_timeout);
         let Some(session) = &self.slot.session else {
             return Err(EngineError::Unreachable {
                 engine: self.engine.clone(),
@@ -402,7 +405,7 @@ mod tests {
         assert_eq!(backoff(0), Duration::ZERO);
         assert_eq!(backoff(1), Duration::from_millis(50));
         assert_eq!(backoff(3), Duration::from_millis(200));
-        assert_eq!(backoff(u32::MAX), BACKOFF_MAX);
+        assert_eq!(backoff(u32::MAX), Duration::from_millis(limits::CONTROL_BACKOFF_MAX_MS));
     }
 
     #[test]

@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
-use super::connect::{Connections, Session, translate, words};
+use super::connect::{Connections, Session, answer_bound, translate, words};
 use super::judge::{blocker, prepared};
 use super::{PgEngine, micros};
 use crate::base::ids::Namespace;
+use crate::base::limits::LOCK_ROUNDS_MAX;
 use crate::engine::census::{Blocker, Why};
 use crate::engine::error::{EngineError, LockError};
 use crate::engine::identity::{BackendKey, EngineTime};
-use crate::engine::{ANSWER_GRACE, LOCK_ROUNDS_MAX};
 
 /// Which tables are locked: ordinary and partitioned ones that are not temporary, outside the
 /// system's schemas. `$where` adds to the filter.
@@ -259,7 +259,7 @@ impl PgEngine {
                         tables,
                         large_objects,
                         taken_at,
-                        bound: self.connections.settings().statement_timeout + ANSWER_GRACE,
+                        bound: answer_bound(self.connections.settings().statement_timeout),
                     });
                 }
                 Ok(None) | Err(Failed::Moved) => {}
@@ -394,7 +394,7 @@ impl Attempt<'_> {
     ) -> Result<T, Failed> {
         let settings = self.connections.settings();
         let after =
-            self.lock_timeout.saturating_mul(4).max(settings.statement_timeout) + ANSWER_GRACE;
+            answer_bound(self.lock_timeout.saturating_mul(4).max(settings.statement_timeout));
         match tokio::time::timeout(after, ask).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.sort(&error)),

@@ -7,7 +7,7 @@
 //! (CancelRequest) is not here: it needs the session's secret, which `wire` has.
 
 use super::{PgEngine, micros};
-use crate::engine::STATEMENT_CHARS_MAX;
+use crate::base::limits::STATEMENT_CHARS_MAX;
 use crate::engine::error::EngineError;
 use crate::engine::identity::{BackendKey, EngineTime};
 

@@ -230,8 +230,8 @@ impl Message<'_, '_, '_> {
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
         // Under rules that may have changed on the way a text can't be read either.
-        let whole = whole && !(conversation.lexing_uncertain && !conversation.owed.is_empty());
-        let classified = match (conversation.mode, whole) {
+        let certain = !conversation.lexing_uncertain || conversation.owed.is_empty();
+        let classified = match (conversation.mode, whole && certain) {
             (_, false) => self.desk.classifier.classify_prefix(text, lexing),
             (Mode::Sql, true) => self.desk.classifier.classify(text, lexing),
             (Mode::LogicalReplication | Mode::PhysicalReplication, true) => {

@@ -6,10 +6,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
+use crate::base::limits;
 use crate::wire::pg::session::Settings;
 use crate::wire::shared::workers::{Handover, RawSocket, Workers};
 
@@ -118,7 +120,7 @@ impl Listener {
                 Err(error) => {
                     // Out of descriptors, mostly: let sessions end before trying again.
                     tracing::warn!(%error, address = %self.address, "accepting failed");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(limits::ACCEPT_RETRY_MS)).await;
                 }
             }
         }
