@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::gate::admission::Seat;
 use crate::gate::slot::{Running, Stamp};
 
@@ -59,7 +60,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.resolved {
+        if !self.resolved && removed(Removable::ObservedRelease) {
+            self.seat.release();
+        } else if !self.resolved {
             self.seat.slot().abandon();
             self.seat.wake_drains();
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
@@ -230,7 +231,8 @@ impl Conversation {
 
     /// Injects the guard's statement, or its undoing, in front of a program (wire.md W17).
     fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) {
-        if self.mode == Mode::PhysicalReplication || !self.owed.is_empty() {
+        let bare = self.mode == Mode::PhysicalReplication || removed(Removable::ReadOnlyGuard);
+        if bare || !self.owed.is_empty() {
             return;
         }
         let statement = match (guard, self.status) {
