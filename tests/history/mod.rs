@@ -191,6 +191,8 @@ impl History {
 
 /// The rows of `h` and the commits in the engine's log.
 fn decoded(site: &Site<'_>) -> Vec<LogRow> {
+    // Decoding ends where the log is flushed, and these engines don't wait for that.
+    site.sql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'h', 'end')");
     let sql = format!(
         "SELECT (lsn - '0/0'::pg_lsn)::text, xid::text, data
          FROM pg_logical_slot_get_changes('h_{}', NULL, NULL)",

@@ -295,6 +295,12 @@ impl Wire {
         u32::from_be_bytes(self.key[..4].try_into().unwrap())
     }
 
+    /// Says that nothing more will be sent; answers can still be read.
+    pub fn half_close(&mut self) {
+        // The server may have closed first.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
     /// Ends the session as a polite client does.
     pub fn terminate(mut self) {
         self.send(b'X', &[]);
