@@ -10,11 +10,12 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test lint bench fmt sweep clean
+.PHONY: help demo test soak lint bench fmt sweep clean
 
 help:
 	@echo 'make demo    a fence on a real PostgreSQL under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
+	@echo 'make soak    thousands of random fence cycles      (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
 	@echo 'make bench   what the proxy costs beside other relays'
 	@echo 'make fmt     formats the code'
@@ -30,6 +31,12 @@ demo:
 test:
 	@tools/setup.sh test
 	cargo test --no-fail-fast $(ARGS) -- --test-threads=$(TEST_THREADS)
+
+SOAK_CYCLES ?= 2000
+soak:
+	@tools/setup.sh test
+	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
+	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture
 
 lint:
 	@tools/setup.sh lint

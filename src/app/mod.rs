@@ -438,6 +438,7 @@ fn start_workers(
         cancels: Arc::new(Cancels::default()),
         sessions: AtomicU64::new(0),
         open: AtomicU64::new(0),
+        places: AtomicU64::new(0),
         sessions_max: u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX),
     });
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

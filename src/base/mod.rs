@@ -1,7 +1,8 @@
-//! L0: names, bounds, time, secrets and fault points. No domain, no input or output.
+//! L0: names, bounds, time, secrets, fault points and control arms. No domain, no input or output.
 //!
 //! Every layer may import this one; it imports nothing of ours.
 
+pub mod arm;
 pub mod clock;
 pub mod fault;
 pub mod ids;

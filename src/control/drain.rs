@@ -28,6 +28,7 @@ use super::lock_keeper::{LockTicket, TakeError};
 use super::points::Point;
 use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation};
 use super::settings::NamespaceSettings;
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Revision;
 use crate::base::limits;
 use crate::control::fences::Story;
@@ -338,7 +339,7 @@ impl Run<'_> {
         let without = |outcome: String| {
             Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
         };
-        if mode == LockMode::Off {
+        if mode == LockMode::Off || removed(Removable::EngineLock) {
             return without("off by configuration".to_owned());
         }
         let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);

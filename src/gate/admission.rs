@@ -11,6 +11,8 @@
 
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
+use crate::base::fault;
 use crate::base::ids::{Namespace, SessionId};
 use crate::fence::code::Denial;
 use crate::fence::verdict::{Held, Verdict, judge};
@@ -163,13 +165,22 @@ impl Seat {
                 return Ok((stamp, guard));
             }
             at(Step::Decided);
+            Self::pass(fault::point("gate.before_publish"));
             self.slot.publish(Some(stamp));
             at(Step::Published);
-            if !LOOK_AGAIN || self.gate.word() == word {
+            let blind = !LOOK_AGAIN || removed(Removable::LeaseRecheck);
+            if blind || self.gate.word() == word {
                 return Ok((stamp, guard));
             }
             self.slot.publish(held);
             self.wake_drains();
+        }
+    }
+
+    /// The point parks or aborts; an injected error means nothing here.
+    fn pass(outcome: Result<(), fault::Fault>) {
+        if let Err(fault) = outcome {
+            tracing::error!(%fault, "ignored");
         }
     }
 
@@ -182,7 +193,11 @@ impl Seat {
         if Word::pack(published.generation, &published.policy) != word {
             return Decided::Again;
         }
-        let held = held.map(|stamp| Held { writer: stamp.writer, generation: stamp.generation });
+        let held = held.map(|stamp| {
+            let any = removed(Removable::GenerationCheck);
+            let generation = if any { published.generation } else { stamp.generation };
+            Held { writer: stamp.writer, generation }
+        });
         match judge(&published.policy, published.generation, class, held) {
             Verdict::Admit { guard: true } => Decided::Admit(Guard::On),
             Verdict::Admit { guard: false } => Decided::Admit(Guard::Off),

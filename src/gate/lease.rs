@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::gate::admission::{Refusal, Seat};
 use crate::gate::slot::{Running, Stamp};
@@ -77,7 +78,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.resolved {
+        if !self.resolved && removed(Removable::ObservedRelease) {
+            self.seat.release();
+        } else if !self.resolved {
             self.seat.slot().abandon();
             self.seat.wake_drains();
         }

@@ -4,11 +4,15 @@
 //! on: the question of acceptance 9. Every connection is copied by two threads; a session's is
 //! found by a text in its startup packet.
 //!
-//! Who uses it: `tests/fence_pg.rs`. It knows nothing of the protocol beyond the first bytes.
+//! Who uses it: `tests/fence_pg.rs`, `tests/arms_pg.rs`. It knows nothing of the protocol beyond
+//! the first bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::poll;
 
 /// One connection that is being copied.
 struct Copied {
@@ -19,6 +23,8 @@ struct Copied {
     engine: TcpStream,
     /// Answers are thrown away instead of copied.
     mute: Arc<Mutex<bool>>,
+    /// What the proxy sends is kept here instead of copied.
+    held: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 /// A listener whose connections all lead to one server.
@@ -54,6 +60,30 @@ impl Link {
         self.each(mark, |one| *one.mute.lock().unwrap() = true);
     }
 
+    /// From now on what the proxy sends on connections with `mark` is kept back.
+    pub fn hold(&self, mark: &str) {
+        self.each(mark, |one| *one.held.lock().unwrap() = Some(Vec::new()));
+    }
+
+    /// Waits until something is kept back.
+    pub fn wait_held(&self, mark: &str, limit: Duration) {
+        let some = |one: &Copied| one.held.lock().unwrap().as_ref().is_some_and(|b| !b.is_empty());
+        let seen = poll(limit, || {
+            let any = std::cell::Cell::new(false);
+            self.each(mark, |one| any.set(any.get() || some(one)));
+            any.get().then_some(())
+        });
+        assert!(seen.is_some(), "nothing was sent within {limit:?}");
+    }
+
+    /// Gives the backend what was kept back, whether the proxy is still there or not.
+    pub fn deliver(&self, mark: &str) {
+        self.each(mark, |one| {
+            let held = one.held.lock().unwrap().take().unwrap_or_default();
+            (&one.engine).write_all(&held).unwrap();
+        });
+    }
+
     /// Breaks the link on the proxy's side only: the backend's socket stays open.
     pub fn cut_proxy(&self, mark: &str) {
         self.each(mark, |one| drop(one.proxy.shutdown(Shutdown::Both)));
@@ -80,11 +110,13 @@ fn copy(mut proxy: TcpStream, server: u16, list: &Mutex<Vec<Copied>>) {
         return;
     };
     let mute = Arc::new(Mutex::new(false));
+    let held = Arc::new(Mutex::new(None::<Vec<u8>>));
     list.lock().unwrap().push(Copied {
         first: first.clone(),
         proxy: proxy.try_clone().unwrap(),
         engine: engine.try_clone().unwrap(),
         mute: Arc::clone(&mute),
+        held: Arc::clone(&held),
     });
     if engine.write_all(&first).is_err() {
         return;
@@ -105,8 +137,14 @@ fn copy(mut proxy: TcpStream, server: u16, list: &Mutex<Vec<Copied>>) {
     });
     let mut chunk = vec![0; 1 << 16];
     while let Ok(n) = proxy.read(&mut chunk) {
-        if n == 0 || engine.write_all(&chunk[..n]).is_err() {
+        if n == 0 {
             // The end of the proxy's side isn't passed on: `cut_engine` does that.
+            return;
+        }
+        let mut held = held.lock().unwrap();
+        if let Some(held) = &mut *held {
+            held.extend_from_slice(&chunk[..n]);
+        } else if engine.write_all(&chunk[..n]).is_err() {
             return;
         }
     }

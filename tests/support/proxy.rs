@@ -205,6 +205,18 @@ impl Proxy {
         self.guard.as_ref()?.exit_code()
     }
 
+    /// The program's process id.
+    pub fn pid(&self) -> u32 {
+        self.guard.as_ref().expect("the proxy doesn't run").pid()
+    }
+
+    /// The program's resident memory, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse().unwrap()
+    }
+
     /// The clients' port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port

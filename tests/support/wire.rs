@@ -26,6 +26,17 @@ pub struct Wire {
     pub key: Vec<u8>,
     /// ParameterStatus values, the latest of each.
     pub parameters: BTreeMap<String, String>,
+    /// The transaction status of the last ReadyForQuery that was read whole.
+    pub status: char,
+}
+
+/// Why an exchange has no answer.
+#[derive(Debug)]
+pub enum Failed {
+    /// The connection ended, after an error with this SQLSTATE if there was one.
+    Closed(Option<String>),
+    /// Nothing came for as long as anything may take.
+    Silent,
 }
 
 /// What came back up to and including one ReadyForQuery.
@@ -130,7 +141,7 @@ impl Wire {
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let (buffer, key, parameters) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { stream, buffer, port, key, parameters }
+        Self { stream, buffer, port, key, parameters, status: 'I' }
     }
 
     /// Sends one frame.
@@ -214,6 +225,27 @@ impl Wire {
         }
     }
 
+    /// Sends bytes and reads up to the next ReadyForQuery; a lost connection is an answer, too.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn try_exchange(&mut self, bytes: &[u8]) -> Result<Answer, Failed> {
+        // What can't be written may have been answered before: the reading tells.
+        let _ = self.stream.write_all(bytes);
+        let mut frames: Vec<Frame> = Vec::new();
+        loop {
+            match self.try_read_frame(PATIENCE) {
+                Ok(Some((b'Z', body))) => {
+                    self.status = body[0] as char;
+                    return Ok(Answer { frames, status: self.status });
+                }
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => return Err(Failed::Silent),
+                Err(_) => return Err(Failed::Closed(Answer { frames, status: '?' }.code())),
+            }
+        }
+    }
+
     /// Sends a simple query and reads its whole answer.
     #[track_caller]
     pub fn query(&mut self, sql: &str) -> Answer {
@@ -261,6 +293,12 @@ impl Wire {
     /// The engine's process id as BackendKeyData gave it.
     pub fn backend_pid(&self) -> u32 {
         u32::from_be_bytes(self.key[..4].try_into().unwrap())
+    }
+
+    /// Says that nothing more will be sent; answers can still be read.
+    pub fn half_close(&mut self) {
+        // The server may have closed first.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
     /// Ends the session as a polite client does.

@@ -18,6 +18,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::SessionId;
 use crate::engine::census::{
     Blocker, CensusClear, CensusCounts, CensusOutcome, Cutoff, Orphan, ProxySession, ProxyView, Why,
@@ -166,7 +167,12 @@ pub(super) fn judge(
         }
     }
     counts.orphans_gone = view.orphans.len().saturating_sub(orphans_left);
-    blockers.extend(observed.prepared.iter().map(|p| prepared(p, now)));
+    if removed(Removable::Census) {
+        blockers.clear();
+    }
+    if !removed(Removable::PreparedCheck) {
+        blockers.extend(observed.prepared.iter().map(|p| prepared(p, now)));
+    }
     if !blockers.is_empty() {
         return CensusOutcome::Residue(blockers);
     }

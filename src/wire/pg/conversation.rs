@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
@@ -265,8 +266,9 @@ impl Conversation {
     /// cancelled or runs into a timeout must not have the program run behind it all the same.
     fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) -> Armed {
         let ready = std::mem::take(&mut self.guard_ready);
+        let bare = self.mode == Mode::PhysicalReplication || removed(Removable::ReadOnlyGuard);
         let (whose, statement) = match (guard, self.status) {
-            (Guard::On, _) if self.mode == Mode::PhysicalReplication => return Armed::Done,
+            (Guard::On, _) if bare => return Armed::Done,
             (Guard::On, _) if !self.owed.is_empty() => return Armed::NotYet,
             (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
             (Guard::On, Status::Idle) => {

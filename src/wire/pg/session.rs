@@ -75,26 +75,34 @@ pub struct Shared {
     pub cancels: Arc<Cancels>,
     /// The last session's number.
     pub sessions: AtomicU64,
-    /// How many are open now, and how many may be.
+    /// How many are open now.
     pub open: AtomicU64,
-    /// The bound.
+    /// How many are open or on their way to it with an engine connection of their own.
+    pub places: AtomicU64,
+    /// The bound of places.
     pub sessions_max: u64,
 }
 
 /// Counts a session for as long as it lives.
-struct Counted<'a>(&'a Shared);
+struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
-    fn one(shared: &'a Shared) -> Option<Self> {
-        let open = shared.open.fetch_add(1, Ordering::SeqCst);
-        let counted = Self(shared);
-        (open < shared.sessions_max).then_some(counted)
+    fn one(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+
+    /// `None` when there are `most` already.
+    fn below(count: &'a AtomicU64, most: u64) -> Option<Self> {
+        let before = count.fetch_add(1, Ordering::SeqCst);
+        let counted = Self(count);
+        (before < most).then_some(counted)
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -127,19 +135,15 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let Some(_counted) = Counted::one(&shared) else {
-        counters.connection_refused();
-        let message = "too many sessions: the proxy's max_sessions is reached";
-        farewell(ready.client, "53300", message, "Retry later.").await;
-        return;
-    };
+    let _counted = Counted::one(&shared.open);
     counters.session_opened();
     run(ready, client, &shared, &counters).await;
     counters.session_closed();
 }
 
-/// Two peers that know each other.
-struct Ready {
+/// Two peers that know each other, and the place they take.
+struct Ready<'a> {
+    place: Counted<'a>,
     client: Stream,
     engine: Stream,
     startup: Startup,
@@ -148,11 +152,11 @@ struct Ready {
 }
 
 /// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
-async fn prepare(
+async fn prepare<'a>(
     accepted: Accepted,
     settings: &Settings,
-    shared: &Shared,
-) -> Result<Option<Ready>, String> {
+    shared: &'a Shared,
+) -> Result<Option<Ready<'a>>, String> {
     let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
         Ok(Wish::Session(client, startup)) => (client, startup),
         Ok(Wish::Cancel(pid, key)) => {
@@ -170,11 +174,12 @@ async fn prepare(
         farewell(client, "57P03", "the proxy is stopping", "Reconnect.").await;
         return Err("the proxy is stopping".to_owned());
     }
-    if shared.open.load(Ordering::SeqCst) >= shared.sessions_max {
+    // Before the engine is connected to: a login that never ends holds a connection there.
+    let Some(place) = Counted::below(&shared.places, shared.sessions_max) else {
         let message = "too many sessions: the proxy's max_sessions is reached";
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
-    }
+    };
     let asked = startup.parameter("database").or_else(|| startup.parameter("user"));
     let resolved = match asked {
         None => Err("the startup packet names no user".to_owned()),
@@ -206,7 +211,7 @@ async fn prepare(
         Err(_) => Err(AuthEnd::EngineGone),
     };
     match outcome {
-        Ok(welcome) => Ok(Some(Ready { client, engine, startup, target, welcome })),
+        Ok(welcome) => Ok(Some(Ready { place, client, engine, startup, target, welcome })),
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
             farewell(client, "08006", &reason, "Look at the engine's log.").await;
@@ -216,8 +221,13 @@ async fn prepare(
     }
 }
 
-async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<WorkerCounters>) {
-    let Ready { client: client_stream, engine, startup, target, welcome } = ready;
+async fn run(
+    ready: Ready<'_>,
+    client: String,
+    shared: &Arc<Shared>,
+    counters: &Arc<WorkerCounters>,
+) {
+    let Ready { place: _place, client: client_stream, engine, startup, target, welcome } = ready;
     let card = Card {
         client,
         user: startup.parameter("user").unwrap_or_default().to_owned(),

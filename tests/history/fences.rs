@@ -1,0 +1,182 @@
+//! Fences that rise and fall by the dice.
+//!
+//! Purpose: one cycle is one operation: acquire under some policy, perhaps replayed, perhaps
+//! released before it was proven; every answer and its time goes into the history. Called by
+//! `history_pg.rs`. That a replay has no second effect is checked here, everything else later.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Dice, Fence, History, PATIENCE, log_end, lsn};
+use crate::acceptance::{Site, fail_after, force_after};
+use crate::support::poll;
+use crate::support::proxy::uuid;
+
+/// What a cycle does.
+#[derive(Debug, Clone, Copy)]
+enum Plan {
+    /// A long deadline; replayed until proven.
+    Clean,
+    /// A deadline that passes; then replayed until proven.
+    Short,
+    /// A deadline that passes; then released, proven or not.
+    GiveUp,
+    /// Transactions that outlive the deadline are rolled back.
+    Force,
+    /// Released while the acquire waits.
+    Race,
+    /// The same command sent twice at once.
+    Twice,
+}
+
+const PLANS: [Plan; 6] =
+    [Plan::Clean, Plan::Short, Plan::GiveUp, Plan::Force, Plan::Race, Plan::Twice];
+
+/// One cycle.
+pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
+    let plan = PLANS[usize::try_from(dice.below(6)).unwrap()];
+    let policy = match plan {
+        Plan::Clean | Plan::Race | Plan::Twice => fail_after(10_000),
+        Plan::Short | Plan::GiveUp => fail_after(1 + dice.below(60)),
+        Plan::Force => force_after(1 + dice.below(150)),
+    };
+    let operation = uuid();
+    let body = site.acquire_body(&operation, &policy);
+    let mut cycle = Cycle {
+        site,
+        history,
+        operation,
+        fence: Fence {
+            asked: history.now(),
+            closed: None,
+            fenced: None,
+            boundary: None,
+            log_end: 0,
+            releasing: Duration::MAX,
+            released: Duration::MAX,
+            plan: format!("{plan:?} {policy}"),
+        },
+    };
+    match plan {
+        Plan::Clean | Plan::Short | Plan::Force => {
+            cycle.until_proven(&body);
+            history.wait_more(10 + dice.below(40));
+            if cycle.fence.fenced.is_some() {
+                cycle.replay(&body);
+            }
+        }
+        Plan::GiveUp => {
+            let answer = site.acquire(&body);
+            cycle.note(&answer);
+            history.wait_more(dice.below(30));
+        }
+        Plan::Race => {
+            let wait = dice.below(20);
+            let answer = std::thread::scope(|scope| {
+                let acquire = scope.spawn(|| {
+                    let answer = site.acquire(&body);
+                    (answer, history.now())
+                });
+                site.wait("the gate is closed", |seen| {
+                    seen["fence"]["operation_id"] == cycle.operation.as_str()
+                });
+                history.wait_more(wait);
+                cycle.release();
+                acquire.join().unwrap()
+            });
+            cycle.note_at(&answer.0, answer.1);
+        }
+        Plan::Twice => {
+            let answers = std::thread::scope(|scope| {
+                let twice = [(); 2].map(|()| scope.spawn(|| site.acquire(&body)));
+                twice.map(|one| one.join().unwrap())
+            });
+            for answer in &answers {
+                cycle.note(answer);
+            }
+            let receipts = answers.each_ref().map(|answer| receipt(&answer.1));
+            let finals = answers.iter().all(|answer| answer.0 == 200);
+            if finals && receipts[0] != receipts[1] {
+                history.fault(format!("one command, two receipts: {receipts:?}"));
+            }
+            history.wait_more(10 + dice.below(30));
+        }
+    }
+    if cycle.fence.released == Duration::MAX {
+        cycle.release();
+    }
+    history.fences.lock().unwrap().push(cycle.fence);
+    history.wait_more(20 + dice.below(60));
+}
+
+/// What of a receipt must be the same at each replay.
+fn receipt(answer: &Value) -> [Value; 5] {
+    ["command_id", "outcome", "revision_before", "revision_after", "state_after"]
+        .map(|name| answer["receipt"][name].clone())
+}
+
+struct Cycle<'a> {
+    site: &'a Site<'a>,
+    history: &'a History,
+    operation: String,
+    fence: Fence,
+}
+
+impl Cycle<'_> {
+    fn note(&mut self, answer: &(u16, Value)) {
+        self.note_at(answer, self.history.now());
+    }
+
+    fn note_at(&mut self, answer: &(u16, Value), at: Duration) {
+        match answer.0 {
+            202 => drop(self.fence.closed.get_or_insert(at)),
+            200 => {
+                self.fence.closed.get_or_insert(at);
+                let boundary = &answer.1["fence"]["frozen_boundary"]["value"];
+                if self.fence.fenced.is_none() {
+                    self.fence.boundary = boundary.as_str().map(lsn);
+                }
+                self.fence.fenced.get_or_insert(at);
+            }
+            _ => self.history.fault(format!("an acquire was refused: {:#}", answer.1)),
+        }
+    }
+
+    /// Replays until it is applied.
+    fn until_proven(&mut self, body: &Value) {
+        let done = poll(PATIENCE, || {
+            let answer = self.site.acquire(body);
+            self.note(&answer);
+            (answer.0 != 202).then_some(())
+        });
+        if done.is_none() {
+            let seen = self.site.inspect();
+            self.history.fault(format!("never proven: {:#}", seen["drain"]));
+        }
+    }
+
+    /// A final command replayed: the same receipt, said to be replayed.
+    fn replay(&self, body: &Value) {
+        let (first, second) = (self.site.acquire(body), self.site.acquire(body));
+        let same = receipt(&first.1) == receipt(&second.1);
+        if first.0 != 200 || !same || second.1["replayed"] != true {
+            self.history.fault(format!("a replay differs: {:#} {:#}", first.1, second.1));
+        }
+    }
+
+    /// Releases; the record may move between looking and asking, then once more.
+    fn release(&mut self) {
+        self.fence.log_end = log_end(self.site);
+        self.fence.releasing = self.history.now();
+        let mut last = (0, Value::Null);
+        let done = poll(PATIENCE, || {
+            last = self.site.release(&self.site.release_body(&self.operation));
+            (last.0 == 200).then_some(())
+        });
+        self.fence.released = self.history.now();
+        if done.is_none() {
+            self.history.fault(format!("not released: {:#}", last.1));
+        }
+    }
+}
