@@ -11,7 +11,17 @@ use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 /// Says at error level that the named task panicked, when dropped by an unwinding thread.
-struct PanicReport(&'static str);
+#[derive(Debug)]
+#[must_use = "it reports for as long as it lives"]
+pub struct PanicReport(&'static str);
+
+impl PanicReport {
+    /// For a task that [`spawn_session`] starts: it holds this itself, since a future around its
+    /// own would take its room twice.
+    pub const fn of(name: &'static str) -> Self {
+        Self(name)
+    }
+}
 
 impl Drop for PanicReport {
     fn drop(&mut self) {
@@ -53,7 +63,8 @@ where
     })
 }
 
-/// Spawns a session's task: no span around it, because it is polled at each message.
+/// Spawns a session's task: no span around it, because it is polled at each message. The task
+/// holds its own [`PanicReport`].
 pub fn spawn_session<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

@@ -19,7 +19,7 @@ use crate::gate::admission::Seat;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::Lexing;
-use crate::telemetry::spawn::spawn_session;
+use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AuthEnd, Welcome};
@@ -117,6 +117,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     counters: Arc<WorkerCounters>,
 ) {
+    let _report = PanicReport::of("session");
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
     // Boxed: an idle session shouldn't go on owning the room that its beginning took.
@@ -296,6 +297,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
 fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: CancelKey) -> oneshot::Receiver<()> {
     let (done, delivered) = oneshot::channel();
     spawn_session(async move {
+        let _report = PanicReport::of("cancel");
         if let Err(error) = endpoint.cancel(pid, &key).await {
             tracing::warn!(%error, pid, "the fence's cancel request could not be delivered");
         }
