@@ -116,8 +116,10 @@ fn a_view_that_lifts_its_own_read_only_waits_behind_the_engine_lock() {
     site.wait_for_lock(client.backend_pid());
     assert_eq!(site.rows(), "");
     client.cancel();
-    client.expect_error("57014");
-    assert_eq!(client.until_ready().status, 'I');
+    // On a slow machine the proxy stops it first.
+    let answer = client.until_ready();
+    assert!(["57014", "ZF001"].contains(&code(&answer).as_str()), "{answer:?}");
+    assert_eq!(answer.status, 'I');
     client.query("SELECT count(*) FROM t").ok();
     site.unfence(&operation);
     assert_eq!(site.rows(), "");
