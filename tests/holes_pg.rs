@@ -175,6 +175,21 @@ fn a_large_object_made_by_a_view_waits_behind_the_engine_lock_and_is_stopped() {
 }
 
 #[test]
+fn the_evidence_names_functions_that_the_fence_can_not_see_through() {
+    let site = site();
+    site.setup(
+        "CREATE FUNCTION lift() RETURNS int LANGUAGE plpgsql VOLATILE AS
+             $f$ BEGIN RESET transaction_read_only; RETURN nextval('s'); END $f$;
+         CREATE FUNCTION lower(text) RETURNS text LANGUAGE sql AS $f$ SELECT $1 $f$",
+    );
+    let operation = site.fence();
+    let gaps = site.inspect()["fence"]["evidence"]["engine_lock"]["gaps"].to_string();
+    assert!(gaps.contains("public.lift") && gaps.contains("public.lower"), "{gaps}");
+    assert!(!gaps.contains("public.counted"), "{gaps}");
+    site.unfence(&operation);
+}
+
+#[test]
 fn another_database_can_not_reach_a_fenced_one_by_whatever_statement() {
     let (site, other) = (site(), site());
     let operation = site.fence();
@@ -212,6 +227,40 @@ fn cancels_that_hit_the_guard_neither_let_a_program_through_nor_end_the_session(
     // A cancel sent late may still be on its way.
     let answered = poll(PATIENCE, || (code(&client.query("SELECT 1")).is_empty()).then_some(()));
     assert!(answered.is_some());
+    assert_unchanged(&site);
+    site.unfence(&operation);
+}
+
+#[test]
+fn a_row_of_pipelines_under_a_fence_gets_every_answer_once_and_in_order() {
+    let site = site();
+    let operation = site.fence();
+    let mut client = site.client();
+    let one = |sql: &str| [parse("", sql), bind("", "", &[]), execute("", 0), sync()].concat();
+    let (read, write) = (|n: u32| format!("SELECT {n}"), "INSERT INTO t VALUES (1)");
+    let all = |n| [one(&read(n)), one(write), query(&read(n)), sync()].concat();
+    client.send_raw(&(0..20).flat_map(all).collect::<Vec<u8>>());
+    for n in 0..20 {
+        assert_eq!(client.until_ready().ok().cell(), n.to_string());
+        assert_eq!(code(&client.until_ready()), "ZF001");
+        assert_eq!(client.until_ready().ok().cell(), n.to_string());
+        assert_eq!(client.until_ready().frames.len(), 1, "a bare Sync");
+    }
+    assert_eq!(client.query("SELECT 'last'").ok().cell(), "last", "nothing is left over");
+    assert_unchanged(&site);
+    site.unfence(&operation);
+}
+
+#[test]
+fn a_client_with_a_tiny_statement_timeout_is_refused_and_kept() {
+    let site = site();
+    let operation = site.fence();
+    let mut client = site.client();
+    client.query("SET statement_timeout = 5").ok();
+    for _ in 0..50 {
+        let seen = code(&client.query("SELECT n FROM counting"));
+        assert!(["ZF001", "57014"].contains(&seen.as_str()), "{seen}");
+    }
     assert_unchanged(&site);
     site.unfence(&operation);
 }

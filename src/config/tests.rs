@@ -266,6 +266,7 @@ fn each_bad_peer_names_line_key_and_expectation() {
         // (table, line to add or replace by key, key, message)
         (engine, "name = \"a b\"", "engine.name", "letters, digits"),
         (engine, "name = \"old\"", "engine.name", "used twice"),
+        (engine, "url = \"postgres://x@10.0.0.5/d\"", "engine.url", "\"old\" has it"),
         (engine, "url = \"h:5432\"", "engine.url", "expected postgres://"),
         (engine, "url = \"mysql://u@h/\"", "engine.url", "not available yet"),
         (engine, "password_file = \"/none\"", "engine.password_file", "/none can't be read"),

@@ -104,6 +104,7 @@ impl HeldLock for PgLock {
         if !self.0.large_objects() {
             gaps.push("large objects are not locked: the control role may not".to_owned());
         }
+        gaps.extend_from_slice(self.0.opaque());
         gaps
     }
 

@@ -21,6 +21,7 @@ mod census;
 mod connect;
 mod judge;
 pub mod lock;
+mod opaque;
 pub mod preflight;
 pub mod terminate;
 

@@ -99,7 +99,7 @@ impl Seat {
     ) -> Result<Guard, Box<Refusal>> {
         let held = lease.stamp();
         let covered = held.writer || !class.is_writer();
-        let known = !begins || held.running == Running::Unguarded;
+        let known = held.running == Running::Unguarded;
         let word = self.gate.word();
         if covered && known && word.all_open() && word.generation() == held.generation {
             return Ok(Guard::Off);
@@ -154,7 +154,7 @@ impl Seat {
                 writer: class.is_writer() || held.is_some_and(|held| held.writer),
                 generation: held.map_or(word.generation(), |held| held.generation),
                 running: match (held, begins, guard) {
-                    (Some(held), false, _) => held.running,
+                    (Some(held), false, Guard::On) => held.running,
                     (_, _, Guard::On) => Running::Guarded,
                     // A stream runs no statement of the client's: it needs no guard.
                     (None, _, Guard::Off) if class == StatementClass::Stream => Running::Guarded,

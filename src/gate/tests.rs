@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::admission::{Guard, Seat, Step};
 use super::drain::Drain;
 use super::registry::{Authority, Gate, Gates};
-use super::slot::{Card, Order};
+use super::slot::{Card, Order, Running};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::code::Denial;
 use crate::fence::record::InFlight;
@@ -259,4 +259,16 @@ fn a_read_that_begins_in_an_open_transaction_is_refused_or_seen_as_well() {
         assert!(guard == Guard::On || seen == Some(true), "unguarded and not seen: {when:?}");
         lease.answered();
     }
+}
+
+#[test]
+fn a_read_behind_a_stream_is_seen_as_unguarded() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let (mut lease, _) = seat.begin(StatementClass::Stream, 0).unwrap();
+    assert_eq!(lease.stamp().running, Running::Guarded, "a stream needs no guard");
+    assert_eq!(seat.extend(&mut lease, StatementClass::Read, false).unwrap(), Guard::Off);
+    close(&gate);
+    assert!(Drain::of(Arc::clone(&gate)).unwrap().look().is_none());
+    lease.answered();
 }

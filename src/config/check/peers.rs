@@ -29,6 +29,18 @@ pub(super) struct Declared {
     pub(super) engine: Option<Engine>,
 }
 
+/// Whether an engine is declared to be at this address, as far as its spelling tells.
+fn is_at(declared: &Declared, host: &EngineHost) -> bool {
+    declared.engine.as_ref().is_some_and(|engine| match (&engine.host, host) {
+        (EngineHost::Tcp { host: a, port: p }, EngineHost::Tcp { host: b, port: q }) => {
+            a.eq_ignore_ascii_case(b) && p == q
+        }
+        (EngineHost::Unix { .. }, EngineHost::Unix { .. }) => engine.host == *host,
+        (EngineHost::Tcp { .. }, EngineHost::Unix { .. })
+        | (EngineHost::Unix { .. }, EngineHost::Tcp { .. }) => false,
+    })
+}
+
 impl Reader<'_> {
     pub(super) fn engines(&mut self, raw: &[Spanned<RawEngine>]) -> Vec<Declared> {
         let mut engines: Vec<Declared> = Vec::new();
@@ -42,6 +54,14 @@ impl Reader<'_> {
                 let place = table.name.as_ref().map_or(span, Spanned::span);
                 self.problem(Some(place), "engine.name", message);
                 continue;
+            }
+            let place = table.url.as_ref().map_or(span, Spanned::span);
+            if let Some(url) = &url
+                && let Some(same) = engines.iter().find(|declared| is_at(declared, &url.host))
+            {
+                // A fence over one name would not hold for sessions under the other.
+                let message = format!("expected a server of its own; \"{}\" has it", same.name);
+                self.problem(Some(place), "engine.url", message);
             }
             let engine = self.engine(table, &name, url);
             engines.push(Declared { name, protocol, engine });

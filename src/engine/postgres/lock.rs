@@ -97,6 +97,7 @@ pub struct LockHandle {
     namespace: Namespace,
     tables: usize,
     large_objects: bool,
+    opaque: Vec<String>,
     taken_at: EngineTime,
     bound: Duration,
 }
@@ -127,6 +128,12 @@ impl LockHandle {
     #[must_use]
     pub fn large_objects(&self) -> bool {
         self.large_objects
+    }
+
+    /// Functions that the fence can't see through, one sentence each kind.
+    #[must_use]
+    pub fn opaque(&self) -> &[String] {
+        &self.opaque
     }
 
     /// When the last table was locked, by the engine's clock.
@@ -244,6 +251,7 @@ impl PgEngine {
         lock_timeout: Duration,
     ) -> Result<LockHandle, LockError> {
         let database = self.database_of(namespace)?;
+        let opaque = self.opaque(database).await;
         for _ in 0..LOCK_ROUNDS_MAX {
             let session = self.connections.connect(database).await?;
             let attempt = Attempt {
@@ -258,6 +266,7 @@ impl PgEngine {
                         namespace: namespace.clone(),
                         tables,
                         large_objects,
+                        opaque,
                         taken_at,
                         bound: answer_bound(self.connections.settings().statement_timeout),
                     });
