@@ -8,14 +8,20 @@
 # nothing and says what to install by hand. No server is started or enabled, no "main" cluster is
 # created: demo and tests start throw-away servers of their own and stop them.
 #
-#   FENCEWIRE_TOOLS_DIR   where cargo-deny goes   (default $HOME/.cache/fencewire-tools)
+#   FENCEWIRE_TOOLS_DIR   where cargo-deny and the drivers under test go, the latter in the versions
+#                         that tests/drivers/ names   (default $HOME/.cache/fencewire-tools)
 set -euo pipefail
 export LC_ALL=C
 
 ME=tools/setup.sh
 RUST_MIN=1.89
 DENY_VERSION=0.20.2
+DRIVERS=$(cd "$(dirname "$0")/.." && pwd)/tests/drivers
 TOOLS_DIR=${FENCEWIRE_TOOLS_DIR:-${HOME:-/root}/.cache/fencewire-tools}
+
+# The system's Python where there is one: a version manager's may have no packages of the system.
+PYTHON=python3
+[ ! -x /usr/bin/python3 ] || PYTHON=/usr/bin/python3
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }
 die() { say "ERROR: $*"; exit 1; }
@@ -40,6 +46,12 @@ need_clients() {
 need_pip() {
   exists "$TOOLS_DIR/corpus/postgres_regress/select.sql" && return 0
   python3 -m pip --version >/dev/null 2>&1 || PACKAGES+=(python3 python3-pip)
+}
+# What runs the drivers of tests/drivers/, and what installs them.
+need_driver_hosts() {
+  has "$PYTHON" && "$PYTHON" -c 'import ensurepip' 2>/dev/null || PACKAGES+=(python3 python3-venv)
+  has node || PACKAGES+=(nodejs)
+  has npm || PACKAGES+=(npm)
 }
 need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
@@ -129,6 +141,39 @@ need_corpus() {
   mv "$from"/*/libpg_query/test/sql/postgres_regress "$TOOLS_DIR/corpus/"
   rm -rf "$from"
 }
+# ---- drivers: one folder per language, replaced as a whole when the list of versions changes
+# Usage: drivers_in FOLDER FILE... ; true when FOLDER was installed from files like these.
+drivers_in() {
+  local folder=$1
+  shift
+  cat "$@" | cmp -s - "$folder/installed"
+}
+need_drivers() {
+  local folder=$TOOLS_DIR/drivers wanted=()
+  mkdir -p "$folder"
+  # One at a time: two test runs of two checkouts may share the folder.
+  exec 9>"$folder/lock"
+  flock 9
+  wanted=("$DRIVERS/requirements.txt")
+  if ! drivers_in "$folder/python" "${wanted[@]}"; then
+    say "installing the Python drivers into $folder/python, once"
+    rm -rf "$folder/python"
+    "$PYTHON" -m venv "$folder/python"
+    "$folder/python/bin/python" -m pip install --quiet --disable-pip-version-check \
+      --no-deps --only-binary :all: -r "${wanted[0]}"
+    cat "${wanted[@]}" >"$folder/python/installed"
+  fi
+  wanted=("$DRIVERS/package.json" "$DRIVERS/package-lock.json")
+  if ! drivers_in "$folder/node" "${wanted[@]}"; then
+    say "installing the Node.js drivers into $folder/node, once"
+    rm -rf "$folder/node"
+    mkdir "$folder/node"
+    cp "${wanted[@]}" "$folder/node/"
+    npm ci --prefix "$folder/node" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
+    cat "${wanted[@]}" >"$folder/node/installed"
+  fi
+  exec 9>&-
+}
 
 # ---- main
 [ $# -gt 0 ] || set -- test
@@ -136,7 +181,7 @@ for purpose in "$@"; do
   need_build
   case $purpose in
     demo) need_server ;;
-    test) need_server; need_clients; need_pip ;;
+    test) need_server; need_clients; need_pip; need_driver_hosts ;;
     bench) need_server; need_clients; need_rivals ;;
     lint) ;;
     *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
@@ -148,5 +193,5 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
 fi
 need_rust
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
-case " $* " in *" test "*) need_corpus ;; esac
+case " $* " in *" test "*) need_corpus; need_drivers ;; esac
 say "everything for '$*' is here"

@@ -22,6 +22,9 @@ use crate::gate::slot::Order;
 /// Cancel safe.
 pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
     let mut running_before: HashSet<i32> = HashSet::new();
+    // Stopped at the last look: the cancel may be on its way, and a second one would meet the
+    // session's next program.
+    let mut stopped: HashSet<i32> = HashSet::new();
     loop {
         tokio::time::sleep(Duration::from_millis(limits::LOCK_WAITERS_LOOK_MS)).await;
         let slots = gate.sessions();
@@ -31,8 +34,13 @@ pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
             .map(|slot| slot.engine_pid())
             .filter(|pid| *pid != 0)
             .collect();
-        let asked: Vec<i32> = running.intersection(&running_before).copied().collect();
+        let asked: Vec<i32> = running
+            .intersection(&running_before)
+            .filter(|pid| !stopped.contains(pid))
+            .copied()
+            .collect();
         running_before = running;
+        stopped.clear();
         if asked.is_empty() {
             continue;
         }
@@ -53,6 +61,7 @@ pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
                 "a read tries to write under the fence; it is stopped"
             );
             slot.order(Order::STOP_WRITING, gate.word().generation());
+            stopped.insert(slot.engine_pid());
         }
     }
 }

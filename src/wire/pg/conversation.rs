@@ -191,8 +191,11 @@ impl Conversation {
     /// must be known first. With the gate open pipelines flow.
     pub(crate) fn must_wait(&self) -> bool {
         if self.owed.is_empty() || self.owed.has_open_tail() {
-            return matches!(self.forced, Forced::Cancelling { .. } | Forced::RollingBack { .. })
-                && !self.owed.has_open_tail();
+            // A cancel that is still on its way would meet the next program.
+            return matches!(
+                self.forced,
+                Forced::Cancelling { .. } | Forced::Stopping { .. } | Forced::RollingBack { .. }
+            ) && !self.owed.has_open_tail();
         }
         let word = self.seat.gate().word();
         !word.all_open()
@@ -418,13 +421,25 @@ impl Conversation {
 
     /// The order to stop a program that waits for the fence's own engine lock: it tries to write
     /// under a fence, so it is cancelled and gets the fence's code (promise 7: never a hang).
+    ///
+    /// An order for a program that is cancelled already comes too late for it: then the cancel may
+    /// reach the engine between two statements and do nothing. So a cancel that was delivered
+    /// doesn't keep a later order from sending another one.
     pub(crate) fn order_stop(&mut self) -> Action {
         let reader = self.lease.as_ref().is_some_and(|lease| !lease.stamp().writer);
-        if !reader || self.owed.is_empty() || self.forced != Forced::No {
+        if !reader || self.owed.is_empty() {
             return Action::None;
         }
-        self.forced = Forced::Stopping { delivered: false };
-        Action::Cancel
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {
+                self.forced = Forced::Stopping { delivered: false };
+                Action::Cancel
+            }
+            Forced::Stopping { delivered: false }
+            | Forced::Cancelling { .. }
+            | Forced::RollingBack { .. }
+            | Forced::RolledBack { .. } => Action::None,
+        }
     }
 
     /// The order to roll back what was admitted before `before`. `midway` says that a message is

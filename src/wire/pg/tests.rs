@@ -639,6 +639,39 @@ fn w13_an_order_concerns_older_writers_only() {
 }
 
 #[test]
+fn a_stop_that_met_no_statement_is_sent_again() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+        assert_eq!(stage.conversation.order_stop(), Action::None, "one is on its way");
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        // The engine had nothing to cancel at that moment, and the statement still waits.
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+    });
+}
+
+#[test]
+fn a_stop_on_its_way_does_not_meet_the_next_program() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+        let mut answer = done("SET");
+        answer.extend(ready(b'I'));
+        answer.extend(done("SELECT 1"));
+        answer.extend(ready(b'I'));
+        stage.engine(&answer);
+        stage.sent();
+        stage.client(&query("SELECT 2"));
+        assert!(stage.blocked, "the next program waits for the cancel");
+        assert_eq!(stage.sent(), b"");
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        assert!(!stage.conversation.must_wait());
+    });
+}
+
+#[test]
 fn control_arm_a_cancelled_statement_without_an_order_keeps_its_own_error() {
     both(|stage| {
         stage.client(&query("UPDATE t SET a = 1"));
