@@ -9,6 +9,8 @@
 # created: demo and tests start throw-away servers of their own and stop them.
 #
 #   FENCEWIRE_TOOLS_DIR   where cargo-deny goes   (default $HOME/.cache/fencewire-tools)
+#
+# The tests' second engine version, PostgreSQL 18, comes by tools/postgresql18.sh into a cache folder.
 set -euo pipefail
 export LC_ALL=C
 
@@ -109,7 +111,14 @@ need_deny() {
     cargo install --locked --quiet --debug --root "$TOOLS_DIR" "cargo-deny@$DENY_VERSION"
 }
 
+# The tests run on PostgreSQL 18 too. Without it they would show less than they say: no way round.
+need_second_version() {
+  exists "${FENCEWIRE_TEST_PG18_BIN:-/nowhere}/postgres" && return 0
+  tools/postgresql18.sh >/dev/null
+}
+
 # ---- main
+cd "$(dirname "$(readlink -f "$0")")/.."
 [ $# -gt 0 ] || set -- test
 for purpose in "$@"; do
   need_build
@@ -126,5 +135,6 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
   install_packages "${PACKAGES[@]}"
 fi
 need_rust
+case " $* " in *" test "*) need_second_version ;; esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
 say "everything for '$*' is here"

@@ -22,7 +22,7 @@ pub mod proxy;
 pub mod tools;
 pub mod wire;
 
-pub use cluster::{Options, PgCluster};
+pub use cluster::{Options, PgCluster, default_version};
 pub use proxy::{Engine, Proxy, ProxyOptions};
 pub use wire::Wire;
 
