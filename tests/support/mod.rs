@@ -18,6 +18,7 @@ pub mod certs;
 pub mod cluster;
 pub mod guard;
 pub mod http;
+pub mod pipe;
 pub mod proxy;
 pub mod tools;
 pub mod wire;

@@ -155,8 +155,9 @@ async fn prepare(
 ) -> Result<Option<Ready>, String> {
     let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
         Ok(Wish::Session(client, startup)) => (client, startup),
-        Ok(Wish::Cancel(pid, key)) => {
+        Ok(Wish::Cancel(stream, pid, key)) => {
             shared.cancels.forward(pid, &key).await;
+            drop(stream);
             return Ok(None);
         }
         Err(StartupError::TlsRequired(client)) => {
@@ -175,7 +176,9 @@ async fn prepare(
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
     }
-    let asked = startup.parameter("database").or_else(|| startup.parameter("user"));
+    // As PostgreSQL reads it, an empty database is none.
+    let named = startup.parameter("database").filter(|name| !name.is_empty());
+    let asked = named.or_else(|| startup.parameter("user"));
     let resolved = match asked {
         None => Err("the startup packet names no user".to_owned()),
         Some(name) => shared.directory.resolve(&settings.default_engine, name),
@@ -253,11 +256,39 @@ async fn run(ready: Ready, client: String, shared: &Arc<Shared>, counters: &Arc<
     }
 }
 
+/// What kind of session the engine makes of `replication`, which may be given several times: the
+/// engine keeps `database` even if a later value says otherwise, and reads the others as it reads
+/// any switch. Only a session that is sure to refuse SQL goes without the guard.
 fn mode(startup: &Startup) -> Mode {
-    match startup.parameter("replication") {
-        Some("database") => Mode::LogicalReplication,
-        None | Some("false" | "off" | "no" | "0") => Mode::Sql,
-        Some(_) => Mode::PhysicalReplication,
+    let (mut walsender, mut of_database) = (false, false);
+    for value in startup.values("replication") {
+        if value == b"database" {
+            (walsender, of_database) = (true, true);
+            continue;
+        }
+        match switch(value) {
+            Some(on) => walsender = on,
+            // The engine refuses it.
+            None => (walsender, of_database) = (true, true),
+        }
+    }
+    match (walsender, of_database) {
+        (false, _) => Mode::Sql,
+        (true, true) => Mode::LogicalReplication,
+        (true, false) => Mode::PhysicalReplication,
+    }
+}
+
+/// A switch's value as PostgreSQL reads one: also in upper case, also its first letters.
+fn switch(value: &[u8]) -> Option<bool> {
+    let value = value.to_ascii_lowercase();
+    let means = |word: &[u8], least: usize| value.len() >= least && word.starts_with(&value);
+    if means(b"true", 1) || means(b"yes", 1) || means(b"on", 2) || value == b"1" {
+        Some(true)
+    } else if means(b"false", 1) || means(b"no", 1) || means(b"off", 2) || value == b"0" {
+        Some(false)
+    } else {
+        None
     }
 }
 
@@ -293,5 +324,39 @@ async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str)
     if client.write_all(&buffer).await.is_ok() {
         // The client has its error or is gone: either way the connection ends here.
         let _unheard = client.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_session_is_what_the_engine_takes_it_for() {
+        for (values, expected) in [
+            (&[][..], Mode::Sql),
+            (&["false"], Mode::Sql),
+            (&["OFF"], Mode::Sql),
+            (&["f"], Mode::Sql),
+            (&["of"], Mode::Sql),
+            (&["N"], Mode::Sql),
+            (&["0"], Mode::Sql),
+            (&["true"], Mode::PhysicalReplication),
+            (&["Y"], Mode::PhysicalReplication),
+            (&["on"], Mode::PhysicalReplication),
+            (&["database"], Mode::LogicalReplication),
+            (&["database", "true"], Mode::LogicalReplication),
+            (&["true", "database"], Mode::LogicalReplication),
+            (&["database", "off"], Mode::Sql),
+            (&["true", "false"], Mode::Sql),
+            // Refused by the engine, and never taken for what goes without a guard.
+            (&["o"], Mode::LogicalReplication),
+            (&[""], Mode::LogicalReplication),
+            (&["DATABASE"], Mode::LogicalReplication),
+        ] {
+            let given = values.iter().map(|value| ("replication", *value));
+            let startup = Startup::sample(given);
+            assert_eq!(mode(&startup), expected, "{values:?}");
+        }
     }
 }
