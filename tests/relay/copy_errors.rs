@@ -7,8 +7,14 @@ use crate::support::wire::{bind, copy_data, copy_done, execute, flush, frame, pa
 struct Point {
     name: &'static str,
     sql: &'static str,
-    data: fn() -> Vec<u8>,
+    data: Bytes,
 }
+
+/// Messages of the client's.
+type Bytes = fn() -> Vec<u8>;
+
+/// A way to come to a point.
+type Manner = fn(&mut Talk, &Point);
 
 const TEXT: &str = "COPY r FROM STDIN";
 const BINARY: &str = "COPY r FROM STDIN (FORMAT binary)";
@@ -148,7 +154,7 @@ fn out(talk: &mut Talk, sql: &str) {
 }
 
 /// What doesn't belong into a COPY, in its middle.
-const FATAL: &[(&str, fn() -> Vec<u8>)] = &[
+const FATAL: &[(&str, Bytes)] = &[
     ("Query", || query("SELECT 1")),
     ("Parse", || parse("", "SELECT 1")),
     ("Execute", || execute("", 0)),
@@ -167,7 +173,7 @@ fn fatal(talk: &mut Talk, message: &[u8]) {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let manners: [(&str, fn(&mut Talk, &Point)); 4] = [
+    let manners: [(&str, Manner); 4] = [
         ("simple", simple),
         ("in a transaction", in_a_transaction),
         ("extended", extended),

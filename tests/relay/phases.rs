@@ -6,6 +6,9 @@ use crate::support::wire::{bind, close, describe, execute, flush, frame, parse, 
 /// A pipeline without its Sync.
 type Pipeline = fn() -> Vec<u8>;
 
+/// What is around it.
+type Surrounding = fn(&mut Talk, &[u8]);
+
 const PHASES: &[(&str, Pipeline)] = &[
     ("Parse, bad syntax", || parse("", "SELEC")),
     ("Parse, no such table", || parse("", "SELECT * FROM missing")),
@@ -64,7 +67,7 @@ fn in_a_transaction(talk: &mut Talk, failing: &[u8]) {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let surroundings: [(&str, fn(&mut Talk, &[u8])); 3] =
+    let surroundings: [(&str, Surrounding); 3] =
         [("alone", alone), ("between others", surrounded), ("in a transaction", in_a_transaction)];
     let mut cases = Vec::new();
     for (phase, failing) in PHASES {

@@ -4,8 +4,8 @@
 //! proxy's control connection); `app` (SCRAM, owns the databases made here); `wire` (trust over
 //! TCP, member of `app`, for the raw client). Where a password is needed it is the role's name.
 //!
-//! The version is 15 unless [`Options::version`] or `FENCEWIRE_TEST_PG` says 18: then the programs are
-//! those that `tools/postgresql18.sh` brought.
+//! The version is 15 unless [`Options::version`] or `FENCEWIRE_TEST_PG` says 18: then the programs
+//! are those that `tools/postgresql18.sh` brought.
 //!
 //! `initdb` runs for each cluster: a copied data directory would carry a copied system identifier,
 //! and two engines with one identity are exactly what a fence must never meet.
