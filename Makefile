@@ -10,11 +10,12 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test soak lint bench fmt sweep clean
+.PHONY: help demo test test-18 soak lint bench fmt sweep clean
 
 help:
 	@echo 'make demo    a fence on a real PostgreSQL under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
+	@echo 'make test-18 the fence suites on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
 	@echo 'make soak    thousands of random fence cycles      (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
 	@echo 'make bench   what the proxy costs beside other relays'
@@ -31,6 +32,14 @@ demo:
 test:
 	@tools/setup.sh test
 	cargo test --no-fail-fast $(ARGS) -- --test-threads=$(TEST_THREADS)
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-18
+
+# What may differ between the engine's versions: fences, and ways around them. The corpus of wire
+# conversations runs on both versions by itself.
+SUITES_18 ?= --test fence_pg --test bypass_pg
+test-18:
+	@tools/setup.sh test
+	FENCEWIRE_TEST_PG=18 cargo test --no-fail-fast $(SUITES_18) -- --test-threads=$(TEST_THREADS)
 
 SOAK_CYCLES ?= 2000
 soak:

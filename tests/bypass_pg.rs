@@ -76,11 +76,15 @@ fn direct_writes_wait_while_the_fence_stands_and_go_on_after_it() {
     let operation = site.fence();
     assert_eq!(site.inspect()["fence"]["evidence"]["engine_lock"]["mode"], "hold");
     let mut clients = [site.direct(), site.direct(), site.direct()];
-    let statements = [
+    let mut statements = [
         "INSERT INTO t VALUES (1)",
         "BEGIN READ ONLY; SELECT lift(2); COMMIT",
         "SET default_transaction_read_only = on; SELECT lift(3)",
     ];
+    if site.cluster.version() >= 18 {
+        statements[1] = "BEGIN READ WRITE; INSERT INTO t VALUES (2); COMMIT";
+        statements[2] = "SET default_transaction_read_only = on; INSERT INTO t VALUES (3)";
+    }
     for (client, sql) in clients.iter_mut().zip(statements) {
         client.send_raw(&query(sql));
     }
@@ -97,7 +101,8 @@ fn direct_writes_wait_while_the_fence_stands_and_go_on_after_it() {
     assert_eq!(site.rows(), "1,2,3");
 }
 
-/// A function that makes itself read-write on PostgreSQL 15, whatever the transaction is.
+/// A function that makes itself read-write on PostgreSQL 15, whatever the transaction is. 18
+/// doesn't let it.
 const LIFTER: &str = "
 CREATE FUNCTION lift(v int) RETURNS int LANGUAGE plpgsql VOLATILE AS $f$
 BEGIN RESET transaction_read_only; INSERT INTO t VALUES (v); RETURN v; END $f$;
@@ -112,6 +117,11 @@ fn a_view_that_lifts_its_own_read_only_is_stopped_at_the_engine_lock() {
     let mut client = site.client();
     let called = code(&client.query("SELECT lift(8)"));
     assert_eq!(called, "ZF008", "a function that nothing is known of");
+    if site.cluster.version() >= 18 {
+        assert_eq!(code(&client.query("SELECT n FROM lifted")), "0A000", "the engine's own word");
+        assert_eq!(site.rows(), "");
+        return site.unfence(&operation);
+    }
     // Nothing at the engine but the lock keeps it from writing; it isn't left waiting for that.
     let answer = client.query("SELECT n FROM lifted");
     assert_eq!((code(&answer).as_str(), answer.status), ("ZF001", 'I'), "{answer:?}");
@@ -119,6 +129,26 @@ fn a_view_that_lifts_its_own_read_only_is_stopped_at_the_engine_lock() {
     client.query("SELECT count(*) FROM t").ok();
     site.unfence(&operation);
     assert_eq!(site.rows(), "");
+}
+
+#[test]
+fn a_session_that_says_replication_off_in_its_own_way_has_the_guard() {
+    let site = Site::shared();
+    let values = ["OFF", "f", "no", "0"];
+    let connect = |value| {
+        let parameters = [("replication", value)];
+        Wire::try_connect(site.proxy.port(), "wire", &site.db, &parameters).unwrap()
+    };
+    let mut clients = values.map(connect);
+    let sql = "SHOW default_transaction_read_only";
+    for client in &mut clients {
+        assert_eq!(client.query(sql).ok().cell(), "off");
+    }
+    let operation = site.fence();
+    for (client, value) in clients.iter_mut().zip(values) {
+        assert_eq!(client.query(sql).ok().cell(), "on", "replication={value}");
+    }
+    site.unfence(&operation);
 }
 
 const LATE: &str = "

@@ -10,6 +10,8 @@
 #
 #   FENCEWIRE_TOOLS_DIR   where cargo-deny and the drivers under test go, the latter in the versions
 #                         that tests/drivers/ names   (default $HOME/.cache/fencewire-tools)
+#
+# The tests' second engine version, PostgreSQL 18, comes by tools/postgresql18.sh into a cache folder.
 set -euo pipefail
 export LC_ALL=C
 
@@ -174,8 +176,14 @@ need_drivers() {
   fi
   exec 9>&-
 }
+# The tests run on PostgreSQL 18 too. Without it they would show less than they say: no way round.
+need_second_version() {
+  exists "${FENCEWIRE_TEST_PG18_BIN:-/nowhere}/postgres" && return 0
+  tools/postgresql18.sh >/dev/null
+}
 
 # ---- main
+cd "$(dirname "$(readlink -f "$0")")/.."
 [ $# -gt 0 ] || set -- test
 for purpose in "$@"; do
   need_build
@@ -192,6 +200,7 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
   install_packages "${PACKAGES[@]}"
 fi
 need_rust
+case " $* " in *" test "*) need_second_version ;; esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
 case " $* " in *" test "*) need_corpus; need_drivers ;; esac
 say "everything for '$*' is here"

@@ -9,10 +9,20 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod calling;
+mod cancelling;
+mod copy_errors;
 mod copying;
+mod encrypted;
 mod extended;
+mod killed;
+mod phases;
+mod pipelines;
+mod saying;
 mod simple;
 mod starting;
+mod startups;
+mod streaming;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -23,11 +33,73 @@ use crate::support::wire::{Frame, query};
 /// How long a frame may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One conversation.
+/// What is said in one conversation.
 pub type Conversation = fn(&mut Talk);
 
-/// Every conversation by name.
-pub static CONVERSATIONS: &[(&str, Conversation)] = &[
+/// One conversation of the corpus.
+pub struct Case {
+    pub name: String,
+    /// Older servers don't know what it is about.
+    pub since: u32,
+    pub way: Way,
+    pub run: Box<dyn Fn(&mut Talk) + Send + Sync>,
+}
+
+impl Case {
+    /// In plaintext, for every version.
+    pub fn new(name: impl Into<String>, run: impl Fn(&mut Talk) + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), since: 0, way: Way::Plain, run: Box::new(run) }
+    }
+
+    /// The same by another way to connect.
+    pub fn by(self, way: Way) -> Self {
+        Self { way, ..self }
+    }
+
+    /// The same for servers of this version and later.
+    pub fn since(self, since: u32) -> Self {
+        Self { since, ..self }
+    }
+}
+
+/// How a client connects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Plain,
+    /// TLS behind an SSLRequest.
+    Tls,
+    /// TLS from the first byte.
+    DirectTls,
+}
+
+/// The whole corpus.
+pub fn corpus() -> Vec<Case> {
+    let mut cases: Vec<_> =
+        CONVERSATIONS.iter().map(|(name, run)| Case::new(*name, *run)).collect();
+    cases.extend(families());
+    cases
+}
+
+fn families() -> Vec<Case> {
+    [
+        calling::cases(),
+        cancelling::cases(),
+        copy_errors::cases(),
+        encrypted::cases(),
+        killed::cases(),
+        phases::cases(),
+        pipelines::cases(),
+        saying::cases(),
+        startups::cases(),
+        streaming::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Conversations that stand alone, by name.
+static CONVERSATIONS: &[(&str, Conversation)] = &[
     ("simple: rows", simple::rows),
     ("simple: every kind of error", simple::errors),
     ("simple: several statements", simple::several),
@@ -75,6 +147,7 @@ pub static CONVERSATIONS: &[(&str, Conversation)] = &[
     ("extended: COMMIT without Sync", extended::commit_without_sync),
     ("extended: VACUUM in a pipeline", extended::vacuum_in_pipeline),
     ("extended: a simple query inside a pipeline", extended::simple_inside),
+    ("extended: a simple query inside, by name", extended::simple_inside_by_name),
     ("extended: DEALLOCATE ALL before a Parse", extended::deallocate_all),
     ("extended: a plan that changed its result", extended::changed_plan),
     ("extended: 20 MB parameter", extended::large_parameter),
@@ -113,6 +186,8 @@ pub struct Talk {
     port: u16,
     pub db: String,
     heard: Vec<Heard>,
+    /// In a replication stream.
+    streaming: bool,
 }
 
 /// A frame as recorded: its tag, and its body or, for a long one, its length and hash.
@@ -120,10 +195,15 @@ pub type Heard = (char, String);
 
 impl Talk {
     /// Runs one conversation from its connect to its end.
-    pub fn record(port: u16, db: &str, conversation: Conversation) -> Vec<Heard> {
-        let (wire, db) = (Wire::open(port), db.to_owned());
-        let mut talk = Self { wire, port, db, heard: Vec::new() };
-        conversation(&mut talk);
+    pub fn record(port: u16, db: &str, case: &Case) -> Vec<Heard> {
+        let wire = match case.way {
+            Way::Plain => Wire::open(port),
+            Way::Tls => Wire::open_encrypted(port, false).unwrap(),
+            Way::DirectTls => Wire::open_encrypted(port, true).unwrap(),
+        };
+        let db = db.to_owned();
+        let mut talk = Self { wire, port, db, heard: Vec::new(), streaming: false };
+        (case.run)(&mut talk);
         talk.heard
     }
 
@@ -167,9 +247,9 @@ impl Talk {
         self.until(tag, 1);
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes as they are. That the server has closed the connection shows in what is read.
     pub fn send(&mut self, bytes: &[u8]) {
-        self.wire.send_raw(bytes);
+        let _closed = self.wire.try_send(bytes);
     }
 
     /// Reads up to and including the `count`-th ReadyForQuery, or to the close.
@@ -183,8 +263,8 @@ impl Talk {
         while left > 0 {
             match self.wire.try_read_frame(PATIENCE) {
                 Ok(Some(frame)) => {
-                    left -= usize::from(frame.0 == tag);
-                    let heard = masked(&frame);
+                    let Some(heard) = self.keep(frame) else { continue };
+                    left -= usize::from(heard.0 == char::from(tag));
                     self.heard.push(heard);
                 }
                 Ok(None) => {
@@ -199,14 +279,98 @@ impl Talk {
         }
     }
 
+    /// What is recorded of a frame; nothing of what servers say when they please.
+    fn keep(&mut self, mut frame: Frame) -> Option<Heard> {
+        match frame.0 {
+            b'K' => self.wire.key.clone_from(&frame.1),
+            b'W' => self.streaming = true,
+            b'C' => self.streaming = false,
+            // A keepalive; and places in the log and the time, in front of data.
+            b'd' if self.streaming && frame.1[0] == b'k' => return None,
+            b'd' if self.streaming => frame.1[1..25].fill(0),
+            // Slots are the whole server's, and have the database in their names.
+            b'E' => {
+                let text = String::from_utf8_lossy(&frame.1);
+                frame.1 = text.replace(&format!("of_{}", self.db), "slot").into_bytes();
+            }
+            _ => {}
+        }
+        Some(masked(&frame))
+    }
+
+    /// Records something that was found out otherwise.
+    pub fn remark(&mut self, what: &str) {
+        self.heard.push(('!', what.to_owned()));
+    }
+
+    /// Whether the server hasn't closed the connection, as far as it was read.
+    pub fn is_open(&self) -> bool {
+        self.heard.last().is_some_and(|last| last.0 != '.')
+    }
+
+    /// Another connection in the place of this one, with exactly these startup parameters.
+    pub fn again(&mut self, parameters: &[(&str, &str)]) {
+        self.wire = Wire::open(self.port);
+        self.login(3 << 16, parameters);
+    }
+
     /// Reads to the close.
     pub fn end(&mut self) {
         self.until(b'?', 1);
     }
 
-    /// The engine's process id of this session, by asking.
-    pub fn pid(&mut self) -> String {
-        self.wire.query("SELECT pg_backend_pid()").ok().cell()
+    /// The engine's process id of this session.
+    pub fn pid(&mut self) -> u32 {
+        self.wire.backend_pid()
+    }
+
+    /// Sends a cancel request and returns when the server has closed its connection.
+    pub fn cancel(&self) {
+        self.wire.cancel();
+    }
+
+    /// As [`Self::cancel`], with a key that is wrong in its last byte.
+    pub fn cancel_wrongly(&mut self) {
+        let last = self.wire.key.len() - 1;
+        self.wire.key[last] ^= 1;
+        self.wire.cancel();
+        self.wire.key[last] ^= 1;
+    }
+
+    /// Closes the sending side.
+    pub fn shut(&mut self) {
+        self.wire.shut();
+    }
+
+    /// Waits until this session's backend waits for what `event` names.
+    pub fn wait_for(&mut self, event: &str) {
+        let pid = self.pid();
+        let mut other = self.other();
+        let sql =
+            format!("SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = {pid}");
+        let there = crate::support::poll(PATIENCE, || {
+            (other.query(&sql).ok().cell() == event).then_some(())
+        });
+        if there.is_none() {
+            self.heard.push(('?', format!("never waited for {event}")));
+        }
+        other.terminate();
+    }
+
+    /// Has this session's backend terminated, by a session that doesn't come the same way.
+    pub fn kill(&mut self) {
+        let pid = self.pid();
+        let mut other = self.other();
+        other.query(&format!("SELECT pg_terminate_backend({pid})")).ok();
+        other.terminate();
+    }
+
+    /// Asks simple queries one by one.
+    pub fn ask(&mut self, statements: &[&str]) {
+        for sql in statements {
+            self.send(&query(sql));
+            self.ready(1);
+        }
     }
 
     /// Another session to the same place, logged in.
@@ -224,6 +388,8 @@ fn masked((tag, body): &Frame) -> Heard {
         // The notifying backend.
         b'A' => body[..4].fill(0),
         b'T' => mask_table_oids(&mut body),
+        // Process ids and transaction numbers in texts.
+        b'E' | b'N' => body = mask_numbers(&body),
         _ => {}
     }
     let text = if body.len() > 400 {
@@ -246,4 +412,20 @@ fn mask_table_oids(body: &mut [u8]) {
         body[at..at + 4].fill(0);
         at += 18;
     }
+}
+
+/// In an error's or notice's texts, numbers of four and more digits become one sign.
+fn mask_numbers(body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for field in body.split_inclusive(|byte| *byte == 0) {
+        if !matches!(field[0], b'M' | b'D' | b'W' | b'H') {
+            out.extend_from_slice(field);
+            continue;
+        }
+        for part in field.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()) {
+            let number = part.len() > 3 && part[0].is_ascii_digit();
+            out.extend_from_slice(if number { b"#" } else { part });
+        }
+    }
+    out
 }

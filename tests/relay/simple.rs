@@ -236,12 +236,9 @@ pub(super) fn statement_timeout(talk: &mut Talk) {
 
 pub(super) fn terminated(talk: &mut Talk) {
     talk.start();
-    let pid = talk.pid();
     talk.send(&query("SELECT pg_sleep(600)"));
-    let mut other = talk.other();
-    let asleep = format!("SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = {pid}");
-    while other.query(&asleep).ok().rows()[0][0].as_deref() != Some("t") {}
-    other.query(&format!("SELECT pg_terminate_backend({pid})")).ok();
+    talk.wait_for("PgSleep");
+    talk.kill();
     talk.end();
 }
 

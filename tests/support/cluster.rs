@@ -4,6 +4,9 @@
 //! proxy's control connection); `app` (SCRAM, owns the databases made here); `wire` (trust over
 //! TCP, member of `app`, for the raw client). Where a password is needed it is the role's name.
 //!
+//! The version is 15 unless [`Options::version`] or `FENCEWIRE_TEST_PG` says 18: then the programs
+//! are those that `tools/postgresql18.sh` brought.
+//!
 //! `initdb` runs for each cluster: a copied data directory would carry a copied system identifier,
 //! and two engines with one identity are exactly what a fence must never meet.
 
@@ -26,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Options {
     /// Sync to disk, as a real server does. Needed where the engine itself is killed.
     pub durable: bool,
+    /// The major version, such as 18; `None` is what [`default_version`] says.
+    pub version: Option<u32>,
     /// `ssl = on` with the test certificate (plaintext connections stay possible).
     pub tls: bool,
     /// More lines for `postgresql.conf`: name and value as written there.
@@ -36,6 +41,7 @@ pub struct Options {
 pub struct PgCluster {
     dir: PathBuf,
     bin: PathBuf,
+    version: u32,
     port: u16,
     certs: Option<CertFiles>,
     // None between `kill`/`stop` and `start_again`.
@@ -52,13 +58,14 @@ impl PgCluster {
     /// Makes a cluster and starts it. Panics with the server's log when that fails.
     pub fn start(options: Options) -> Self {
         let dir = super::test_dir("pg");
-        let bin = find_bin();
+        let version = options.version.unwrap_or_else(default_version);
+        let bin = find_bin(version);
         for folder in ["data", "sock"] {
             std::fs::create_dir(dir.join(folder)).unwrap();
         }
         let certs = options.tls.then(|| Certs::shared().write(&dir));
         own_by_server_user(&dir);
-        let mut cluster = Self { dir, bin, port: super::free_port(), certs, guard: None };
+        let mut cluster = Self { dir, bin, version, port: super::free_port(), certs, guard: None };
         cluster.init(&options);
         cluster.start_again();
         cluster.sql("postgres", ROLES);
@@ -148,6 +155,11 @@ impl PgCluster {
     /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The major version, such as 15.
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// The folder of the unix socket, for `PGHOST`.
@@ -264,9 +276,24 @@ fn text(output: &Output) -> String {
     format!("{} {}{}", output.status, lossy(&output.stdout), lossy(&output.stderr))
 }
 
-/// The folder of the server programs: `FENCEWIRE_TEST_PG_BIN`, else that of `postgres` in PATH,
-/// else Debian's for version 15, else the newest there.
-fn find_bin() -> PathBuf {
+/// The version that tests run on which don't ask for one: `FENCEWIRE_TEST_PG`, else 15.
+pub fn default_version() -> u32 {
+    match std::env::var("FENCEWIRE_TEST_PG") {
+        Ok(given) => given.parse().unwrap_or_else(|e| panic!("FENCEWIRE_TEST_PG={given}: {e}")),
+        Err(_) => 15,
+    }
+}
+
+/// The folder of a version's server programs.
+///
+/// 18: `FENCEWIRE_TEST_PG18_BIN`, else Debian's own, else what `tools/postgresql18.sh` brought.
+/// Else: `FENCEWIRE_TEST_PG_BIN`, else that of `postgres` in PATH, else Debian's for version 15,
+/// else the newest there.
+fn find_bin(version: u32) -> PathBuf {
+    if version == 18 {
+        return find_18();
+    }
+    assert_eq!(version, 15, "the tests run on PostgreSQL 15 and 18");
     if let Some(dir) = std::env::var_os("FENCEWIRE_TEST_PG_BIN") {
         return PathBuf::from(dir);
     }
@@ -281,6 +308,20 @@ fn find_bin() -> PathBuf {
     let best = usable.max_by_key(|v| (*v == 15, *v));
     let best = best.expect("no PostgreSQL server here: run tools/setup.sh test");
     root.join(format!("{best}/bin"))
+}
+
+fn find_18() -> PathBuf {
+    if let Some(dir) = std::env::var_os("FENCEWIRE_TEST_PG18_BIN") {
+        return PathBuf::from(dir);
+    }
+    let debian = PathBuf::from("/usr/lib/postgresql/18/bin");
+    if debian.join("postgres").is_file() {
+        return debian;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/postgresql18.sh");
+    let output = Command::new(script).arg("where").output().expect("bash does not start");
+    assert!(output.status.success(), "no PostgreSQL 18: {}", text(&output));
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
 }
 
 /// The user that runs servers when this is root: PostgreSQL refuses to run as root.

@@ -18,11 +18,12 @@ pub mod certs;
 pub mod cluster;
 pub mod guard;
 pub mod http;
+pub mod pipe;
 pub mod proxy;
 pub mod tools;
 pub mod wire;
 
-pub use cluster::{Options, PgCluster};
+pub use cluster::{Options, PgCluster, default_version};
 pub use proxy::{Engine, Proxy, ProxyOptions};
 pub use wire::Wire;
 

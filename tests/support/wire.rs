@@ -8,6 +8,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::pipe::Pipe;
+
 /// One frame: its tag, and its body without the length.
 pub type Frame = (u8, Vec<u8>);
 
@@ -19,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection that is logged in.
 pub struct Wire {
-    stream: TcpStream,
+    stream: Pipe,
     buffer: Vec<u8>,
     port: u16,
     /// The body of BackendKeyData: process id and secret.
@@ -140,8 +142,47 @@ impl Wire {
             .unwrap_or_else(|e| panic!("can't connect to {address}: {e}"));
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self::over(Pipe::Plain(stream), port)
+    }
+
+    /// Connects and speaks TLS: at once, or behind an SSLRequest that is answered with the byte
+    /// that comes back too.
+    ///
+    /// # Errors
+    /// The handshake's, or that the server wouldn't.
+    pub fn open_encrypted(port: u16, at_once: bool) -> std::io::Result<Self> {
+        let mut wire = Self::open(port);
+        if !at_once {
+            wire.send_untagged(&80_877_103_u32.to_be_bytes());
+            let answer = wire.read_byte()?;
+            if answer != b'S' {
+                return Err(std::io::Error::other(format!("answered {answer} to SSLRequest")));
+            }
+        }
+        let tcp = wire.stream.socket().try_clone()?;
+        tcp.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self::over(Pipe::encrypted(tcp)?, port))
+    }
+
+    fn over(stream: Pipe, port: u16) -> Self {
         let (buffer, key, parameters) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { stream, buffer, port, key, parameters, status: 'I' }
+    }
+
+    /// One byte without a frame around it: the answer to an encryption request.
+    ///
+    /// # Errors
+    /// The socket's, or that the server closed it.
+    pub fn read_byte(&mut self) -> std::io::Result<u8> {
+        let mut byte = [0];
+        self.stream.socket().set_read_timeout(Some(PATIENCE))?;
+        self.stream.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn shut(&mut self) {
+        self.stream.socket().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
     /// Sends one frame.
@@ -157,7 +198,16 @@ impl Wire {
 
     /// Sends bytes as they are, such as several frames at once.
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server closed the connection");
+        self.try_send(bytes).expect("the server closed the connection");
+    }
+
+    /// As [`Self::send_raw`].
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// The next frame. Panics when none comes.
@@ -184,7 +234,7 @@ impl Wire {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.stream.set_read_timeout(Some(left))?;
+            self.stream.socket().set_read_timeout(Some(left))?;
             let mut chunk = [0; 16 * 1024];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -286,7 +336,7 @@ impl Wire {
         body.extend_from_slice(&self.key);
         other.send_untagged(&body);
         let mut rest = Vec::new();
-        other.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        other.stream.socket().set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = other.stream.read_to_end(&mut rest);
     }
 
@@ -298,7 +348,7 @@ impl Wire {
     /// Says that nothing more will be sent; answers can still be read.
     pub fn half_close(&mut self) {
         // The server may have closed first.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
     }
 
     /// Ends the session as a polite client does.

@@ -103,14 +103,13 @@ impl Drop for Registered {
 mod tests {
     use super::*;
     use crate::wire::pg::auth::Welcome;
-    use crate::wire::pg::startup::Wish;
 
     #[test]
     fn a_key_never_prints() {
         let key = CancelKey::of(&[77, 78, 79, 80]);
         let welcome = Welcome { key: Some((1, key.clone())), ..Welcome::default() };
-        let printed = format!("{key:?} {welcome:?} {:?}", Wish::Cancel(1, key.clone()));
+        let printed = format!("{key:?} {welcome:?}");
         assert!(!printed.contains("77") && !printed.contains("MNOP"), "{printed}");
-        assert_eq!(printed.matches("***").count(), 3);
+        assert_eq!(printed.matches("***").count(), 2);
     }
 }

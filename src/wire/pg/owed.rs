@@ -74,6 +74,14 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
+    /// client's sending.
+    pub(crate) const fn lacks_sync(&self) -> bool {
+        matches!(self.form, Form::Extended { synced: false })
+    }
+}
+
 /// The queue of entries.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {

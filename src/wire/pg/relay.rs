@@ -389,13 +389,16 @@ impl Relay {
     }
 
     /// The engine's end of file, or its connection broke. Where something that may have committed
-    /// was running, the client is told that nobody knows (08007); else it sees the close.
+    /// was running, the client is told that nobody knows (08007); else it sees the close, as it
+    /// does when the engine closed because the client itself ended in an unfinished pipeline.
     fn engine_gone(&mut self) {
         if let Some(what) = self.broken.take() {
             client::protocol_error(&mut self.client.pending, &what);
             return;
         }
-        let unknown = self.conversation.owed.iter().any(|entry| entry.may_commit);
+        let shut = self.shut;
+        let mut owed = self.conversation.owed.iter();
+        let unknown = owed.any(|entry| entry.may_commit && !(shut && entry.lacks_sync()));
         if unknown && !self.conversation.fatal_seen && self.client.writes {
             refusal::plain_error(
                 &mut self.client.pending,

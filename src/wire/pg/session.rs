@@ -160,8 +160,9 @@ async fn prepare<'a>(
 ) -> Result<Option<Ready<'a>>, String> {
     let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
         Ok(Wish::Session(client, startup)) => (client, startup),
-        Ok(Wish::Cancel(pid, key)) => {
+        Ok(Wish::Cancel(stream, pid, key)) => {
             shared.cancels.forward(pid, &key).await;
+            drop(stream);
             return Ok(None);
         }
         Err(StartupError::TlsRequired(client)) => {
@@ -181,7 +182,9 @@ async fn prepare<'a>(
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
     };
-    let asked = startup.parameter("database").or_else(|| startup.parameter("user"));
+    // As PostgreSQL reads it, an empty database is none.
+    let named = startup.parameter("database").filter(|name| !name.is_empty());
+    let asked = named.or_else(|| startup.parameter("user"));
     let resolved = match asked {
         None => Err("the startup packet names no user".to_owned()),
         Some(name) => shared.directory.resolve(&settings.default_engine, name),
@@ -264,21 +267,40 @@ async fn run(
     }
 }
 
-/// The mode as the engine reads it. Only a value that the engine surely takes for true makes a
-/// walsender without SQL, where no guard is set; any other is at most refused by the engine.
+/// What kind of session the engine makes of `replication`, which may be given several times: the
+/// engine keeps `database` even if a later value says otherwise, and reads the others as it reads
+/// any switch. Only a session that is sure to refuse SQL goes without the guard.
 fn mode(startup: &Startup) -> Mode {
-    match startup.parameter("replication") {
-        Some("database") => Mode::LogicalReplication,
-        Some(value) if is_true(value) => Mode::PhysicalReplication,
-        Some(_) | None => Mode::Sql,
+    let (mut walsender, mut of_database) = (false, false);
+    for value in startup.values("replication") {
+        if value == b"database" {
+            (walsender, of_database) = (true, true);
+            continue;
+        }
+        match switch(value) {
+            Some(on) => walsender = on,
+            // The engine refuses it.
+            None => (walsender, of_database) = (true, true),
+        }
+    }
+    match (walsender, of_database) {
+        (false, _) => Mode::Sql,
+        (true, true) => Mode::LogicalReplication,
+        (true, false) => Mode::PhysicalReplication,
     }
 }
 
-/// PostgreSQL's words for true: beginnings count, case doesn't.
-fn is_true(value: &str) -> bool {
+/// A switch's value as PostgreSQL reads one: also in upper case, also its first letters.
+fn switch(value: &[u8]) -> Option<bool> {
     let value = value.to_ascii_lowercase();
-    let begins = |word: &str| !value.is_empty() && word.starts_with(value.as_str());
-    begins("true") || begins("yes") || value == "on" || value == "1"
+    let means = |word: &[u8], least: usize| value.len() >= least && word.starts_with(&value);
+    if means(b"true", 1) || means(b"yes", 1) || means(b"on", 2) || value == b"1" {
+        Some(true)
+    } else if means(b"false", 1) || means(b"no", 1) || means(b"off", 2) || value == b"0" {
+        Some(false)
+    } else {
+        None
+    }
 }
 
 fn learn(conversation: &mut Conversation, welcome: &Welcome) {
@@ -322,12 +344,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_engine_takes_for_true_is_a_session_without_a_guard() {
-        for yes in ["1", "t", "TRUE", "tru", "y", "yes", "on", "On"] {
-            assert!(is_true(yes), "{yes}");
-        }
-        for no in ["", "0", "f", "fa", "False", "n", "NO", "of", "OFF", "o", "x", "truer"] {
-            assert!(!is_true(no), "{no}");
+    fn the_kind_of_session_is_what_the_engine_takes_it_for() {
+        for (values, expected) in [
+            (&[][..], Mode::Sql),
+            (&["false"], Mode::Sql),
+            (&["OFF"], Mode::Sql),
+            (&["f"], Mode::Sql),
+            (&["of"], Mode::Sql),
+            (&["N"], Mode::Sql),
+            (&["0"], Mode::Sql),
+            (&["true"], Mode::PhysicalReplication),
+            (&["Y"], Mode::PhysicalReplication),
+            (&["on"], Mode::PhysicalReplication),
+            (&["database"], Mode::LogicalReplication),
+            (&["database", "true"], Mode::LogicalReplication),
+            (&["true", "database"], Mode::LogicalReplication),
+            (&["database", "off"], Mode::Sql),
+            (&["true", "false"], Mode::Sql),
+            // Refused by the engine, and never taken for what goes without a guard.
+            (&["o"], Mode::LogicalReplication),
+            (&[""], Mode::LogicalReplication),
+            (&["DATABASE"], Mode::LogicalReplication),
+        ] {
+            let given = values.iter().map(|value| ("replication", *value));
+            let startup = Startup::sample(given);
+            assert_eq!(mode(&startup), expected, "{values:?}");
         }
     }
 }

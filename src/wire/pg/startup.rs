@@ -81,6 +81,19 @@ impl Startup {
         std::str::from_utf8(value).ok()
     }
 
+    /// All values of a parameter, as they came.
+    pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let of_name = move |(n, _): &&Parameter| n == name.as_bytes();
+        self.parameters.iter().filter(of_name).map(|(_, value)| value.as_slice())
+    }
+
+    /// A packet with these parameters.
+    #[cfg(test)]
+    pub(crate) fn sample<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let owned = parameters.map(|(name, value)| (name.into(), value.into()));
+        Self { version: 3 << 16, parameters: owned.collect() }
+    }
+
     /// The packet for the engine, with the database it knows the namespace by.
     pub(crate) fn packet(&self, database: &str) -> BytesMut {
         let mut packet = BytesMut::new();
@@ -115,8 +128,9 @@ impl Startup {
 pub(crate) enum Wish {
     /// A session.
     Session(Stream, Startup),
-    /// To cancel another session's statement: process id and key.
-    Cancel(i32, CancelKey),
+    /// To cancel another session's statement: process id and key. The connection is to be closed
+    /// once that is delivered: a client waits for it before it sends its next statement.
+    Cancel(Stream, i32, CancelKey),
 }
 
 /// Reads up to the startup or cancel packet, answering encryption requests.
@@ -150,7 +164,7 @@ pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wis
                 let Some((pid, key)) = body.split_first_chunk::<4>() else {
                     return Err(StartupError::Invalid("a cancel request without a process id"));
                 };
-                return Ok(Wish::Cancel(i32::from_be_bytes(*pid), CancelKey::of(key)));
+                return Ok(Wish::Cancel(stream, i32::from_be_bytes(*pid), CancelKey::of(key)));
             }
             version if version >> 16 == 3 => {
                 if matches!(tls, ClientSideTls::Require(_))
