@@ -130,8 +130,10 @@ fn the_admin_side_answers_while_the_data_side_is_saturated() {
         let done = programs.load(Ordering::SeqCst) - before;
         println!("two views {asking:?}, inspect {inspecting:?}, two fences {fencing:?}, {done}");
         assert!(saturated && done > 400, "the data side was not busy: {done} programs");
-        for took in [asking, inspecting, fencing] {
+        for took in [asking, inspecting] {
             assert!(took < AT_ONCE, "{took:?} beside a busy data side");
         }
+        // A fence also needs the engine, which has as much to do, and may have to look twice.
+        assert!(fencing < PATIENCE, "{fencing:?} for two fences beside a busy data side");
     });
 }
