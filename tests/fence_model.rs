@@ -260,10 +260,8 @@ impl Model {
             return self.adopt(by, request, twist, expected);
         }
         let (from, to, end) = table(request.kind);
-        let goal = match request.kind {
-            K::RecordTargetValidation => None,
-            _ => Some(end.unwrap_or(to)),
-        };
+        let repeats = request.kind == K::RecordTargetValidation;
+        let goal = (!repeats).then_some(end.unwrap_or(to));
         if let Some(kept) = &self.kept {
             let foreign = kept.owner != by && !finished(kept.state);
             if foreign && !self.is(Bug::OwnerUnchecked) {
@@ -349,12 +347,11 @@ impl Model {
         if !expected {
             return mismatch();
         }
-        match twist {
-            Twist::NoKey | Twist::OneApprover | Twist::NoReason => {
-                return Said::Refused(UNMET, "adoption_not_authorised");
-            }
-            Twist::NotConfigured => return Said::Refused(UNMET, "namespace_config_missing"),
-            _ => {}
+        if matches!(twist, Twist::NoKey | Twist::OneApprover | Twist::NoReason) {
+            return Said::Refused(UNMET, "adoption_not_authorised");
+        }
+        if twist == Twist::NotConfigured {
+            return Said::Refused(UNMET, "namespace_config_missing");
         }
         kept.owner = by;
         kept.revision += u64::from(!exact);
@@ -450,9 +447,10 @@ fn arguments(kind: K, twist: Twist, owner: OperationId) -> Arguments {
         },
         K::SealTargetImport => Arguments::SealTargetImport { drain_policy },
         K::RecordTargetValidation => Arguments::RecordTargetValidation {
-            result: match twist {
-                Twist::BadValidation => ValidationResult::Failed,
-                _ => ValidationResult::Ok,
+            result: if twist == Twist::BadValidation {
+                ValidationResult::Failed
+            } else {
+                ValidationResult::Ok
             },
             summary: (twist == Twist::LongSummary).then(|| "x".repeat(4097)),
         },
@@ -461,9 +459,10 @@ fn arguments(kind: K, twist: Twist, owner: OperationId) -> Arguments {
         K::AbortQuarantinedTarget => Arguments::AbortQuarantinedTarget,
         K::AdoptFence => Arguments::AdoptFence {
             current_operation: owner,
-            approvers: match twist {
-                Twist::OneApprover => vec!["ada".to_owned(), " ada ".to_owned()],
-                _ => vec!["ada".to_owned(), "grace".to_owned()],
+            approvers: if twist == Twist::OneApprover {
+                vec!["ada".to_owned(), " ada ".to_owned()]
+            } else {
+                vec!["ada".to_owned(), "grace".to_owned()]
             },
             incident_ref: "INC".to_owned(),
             reason: if twist == Twist::NoReason { "  " } else { "lost" }.to_owned(),
@@ -528,10 +527,12 @@ impl Real {
         let (Some(receipt), Some(record)) = (self.receipts.get(&key), self.view.record()) else {
             return false;
         };
-        let end = match record.state {
-            S::SourceReadDraining => DrainEnd::Reads(drained()),
-            S::TargetImportDraining => DrainEnd::Import(proof()),
-            _ => DrainEnd::Writes(proof()),
+        let end = if record.state == S::SourceReadDraining {
+            DrainEnd::Reads(drained())
+        } else if record.state == S::TargetImportDraining {
+            DrainEnd::Import(proof())
+        } else {
+            DrainEnd::Writes(proof())
         };
         match complete_drain(2_000, record, receipt, end, &written_by()) {
             Ok((next, receipt)) => {
