@@ -73,33 +73,10 @@ pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
         }
         Plan::Race => {
             let wait = dice.below(20);
-            let answer = std::thread::scope(|scope| {
-                let acquire = scope.spawn(|| {
-                    let answer = site.acquire(&body);
-                    (answer, history.now())
-                });
-                site.wait("the gate is closed", |seen| {
-                    seen["fence"]["operation_id"] == cycle.operation.as_str()
-                });
-                history.wait_more(wait);
-                cycle.release();
-                acquire.join().unwrap()
-            });
-            cycle.note_at(&answer.0, answer.1);
+            cycle.race(&body, wait);
         }
         Plan::Twice => {
-            let answers = std::thread::scope(|scope| {
-                let twice = [(); 2].map(|()| scope.spawn(|| site.acquire(&body)));
-                twice.map(|one| one.join().unwrap())
-            });
-            for answer in &answers {
-                cycle.note(answer);
-            }
-            let receipts = answers.each_ref().map(|answer| receipt(&answer.1));
-            let finals = answers.iter().all(|answer| answer.0 == 200);
-            if finals && receipts[0] != receipts[1] {
-                history.fault(format!("one command, two receipts: {receipts:?}"));
-            }
+            cycle.twice(&body);
             history.wait_more(10 + dice.below(30));
         }
     }
@@ -162,6 +139,37 @@ impl Cycle<'_> {
         let same = receipt(&first.1) == receipt(&second.1);
         if first.0 != 200 || !same || second.1["replayed"] != true {
             self.history.fault(format!("a replay differs: {:#} {:#}", first.1, second.1));
+        }
+    }
+
+    /// Releases while the acquire waits for its drain.
+    fn race(&mut self, body: &Value, wait: u64) {
+        let (site, history) = (self.site, self.history);
+        let (answer, at) = std::thread::scope(|scope| {
+            let acquire = scope.spawn(|| (site.acquire(body), history.now()));
+            site.wait("the gate is closed", |seen| {
+                seen["fence"]["operation_id"] == self.operation.as_str()
+            });
+            history.wait_more(wait);
+            self.release();
+            acquire.join().unwrap()
+        });
+        self.note_at(&answer, at);
+    }
+
+    /// The same command twice at once: one effect.
+    fn twice(&mut self, body: &Value) {
+        let answers = std::thread::scope(|scope| {
+            let twice = [(); 2].map(|()| scope.spawn(|| self.site.acquire(body)));
+            twice.map(|one| one.join().unwrap())
+        });
+        for answer in &answers {
+            self.note(answer);
+        }
+        let receipts = answers.each_ref().map(|answer| receipt(&answer.1));
+        let finals = answers.iter().all(|answer| answer.0 == 200);
+        if finals && receipts[0] != receipts[1] {
+            self.history.fault(format!("one command, two receipts: {receipts:?}"));
         }
     }
 

@@ -100,12 +100,19 @@ pub(crate) struct Prepared {
     overflowed: bool,
 }
 
+/// A name as the engine keeps it: it looks only at the first 63 bytes (NAMEDATALEN), so two longer
+/// names with the same beginning are one statement, or one portal.
+fn kept(name: &[u8]) -> &[u8] {
+    name.get(..limits::ENGINE_NAME_BYTES_MAX).unwrap_or(name)
+}
+
 impl Prepared {
     /// A Parse is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
         if pipeline == self.skipped {
             return;
         }
+        let name = kept(name);
         if name.is_empty() {
             self.pending.push_back((pipeline, Change::Parse(Box::default(), known)));
         } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
@@ -123,7 +130,7 @@ impl Prepared {
             return;
         }
         let change = match statement {
-            Some(name) if !name.is_empty() => Change::Close(name.into()),
+            Some(name) if !name.is_empty() => Change::Close(kept(name).into()),
             Some(_) | None => Change::Nothing,
         };
         self.pending.push_back((pipeline, change));
@@ -160,6 +167,7 @@ impl Prepared {
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
+        let name = kept(name);
         let settled = if name.is_empty() { self.unnamed } else { self.named.get(name).copied() };
         // The name may be SQL PREPARE's by now: a DEALLOCATE of the earlier one isn't followed.
         let by_sql = self.by_sql.get(name).map(|class| Known::by_sql(*class));
@@ -189,7 +197,7 @@ impl Prepared {
             return;
         }
         self.by_sql
-            .entry(name.as_bytes().into())
+            .entry(kept(name.as_bytes()).into())
             .and_modify(|old| *old = StatementClass::strongest(*old, class))
             .or_insert(class);
     }
@@ -197,7 +205,7 @@ impl Prepared {
     /// The class of SQL EXECUTE of a name: the stronger of all it may mean.
     pub(crate) fn executed_by_sql(&self, name: &str) -> StatementClass {
         let by_wire = self.look(name.as_bytes(), u64::MAX).map(|known| known.class);
-        match (self.by_sql.get(name.as_bytes()).copied(), by_wire) {
+        match (self.by_sql.get(kept(name.as_bytes())).copied(), by_wire) {
             _ if self.overflowed => StatementClass::Unprovable,
             (Some(a), Some(b)) => StatementClass::strongest(a, b),
             (Some(one), None) | (None, Some(one)) => one,
@@ -207,6 +215,7 @@ impl Prepared {
 
     /// A Bind is forwarded.
     pub(crate) fn bound(&mut self, portal: &[u8], class: StatementClass) {
+        let portal = kept(portal);
         if portal.is_empty() {
             self.unnamed_portal = Some(class);
         } else if let Some(known) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
@@ -219,6 +228,7 @@ impl Prepared {
     /// The class an Execute of a portal has; a portal that isn't known (a cursor declared in SQL,
     /// one too many) is unprovable.
     pub(crate) fn portal(&self, portal: &[u8]) -> StatementClass {
+        let portal = kept(portal);
         if portal.is_empty() {
             return self.unnamed_portal.unwrap_or(StatementClass::Unprovable);
         }
@@ -345,6 +355,22 @@ mod tests {
         prepared.parsed(b"s", known(StatementClass::Write), 2);
         let both = Known { class: StatementClass::Write, traits: resets };
         assert_eq!(prepared.look(b"s", 3), Some(both));
+    }
+
+    #[test]
+    fn names_that_the_engine_takes_for_one_are_one() {
+        let (mut prepared, long) = (Prepared::default(), [b'x'; 63]);
+        let [a, b] = [b"a", b"b"].map(|end| [&long[..], &end[..]].concat());
+        prepared.parsed(&a, known(StatementClass::Read), 1);
+        prepared.completed();
+        prepared.closing(Some(&b), 2);
+        prepared.completed();
+        prepared.parsed(&b, known(StatementClass::Write), 3);
+        prepared.completed();
+        let class = |name: &[u8]| prepared.look(name, 4).map(|known| known.class);
+        assert_eq!(class(&a), Some(StatementClass::Write));
+        assert_eq!(class(&long), Some(StatementClass::Write));
+        assert_eq!(class(&long[1..]), None);
     }
 
     #[test]
