@@ -339,8 +339,10 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(judged.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        // A named statement is judged when it is bound; preparing it runs nothing of it.
-        let now = name.is_empty() || judged.class == StatementClass::Lifecycle;
+        // A named statement is judged when it is bound; preparing it runs nothing of it. But the
+        // engine takes a write's table locks to prepare it, and would have it wait for the fence's.
+        let closed = !self.conversation.seat.gate().word().writes_open();
+        let now = name.is_empty() || judged.class == StatementClass::Lifecycle || closed;
         let (class, traits) = if now {
             (judged.class, Traits { breaks_guard: false, ..judged.traits })
         } else {
