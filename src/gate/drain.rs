@@ -5,7 +5,8 @@
 //!
 //! Waited for are writers' leases, and programs that were admitted as reads before the gate closed
 //! and still run: they have no guard, a view can hide a function that writes, and the engine lock
-//! covers neither sequences nor the catalog. Idle transactions aren't: their next program is guarded.
+//! covers neither sequences nor the catalog. Idle transactions aren't: their next program is
+//! guarded.
 //!
 //! Called by `control/drain.rs`, which adds deadlines and asks the engine about abandoned leases.
 
