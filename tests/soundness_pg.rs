@@ -1,5 +1,6 @@
 //! The classifier on a corpus that nobody here wrote: PostgreSQL's own regression scripts, as the
-//! package `pglast` on PyPI carries them (`tools/setup.sh test` unpacks them into the tools folder).
+//! package `pglast` on PyPI carries them (`tools/setup.sh test` unpacks them into the tools
+//! folder).
 //!
 //! The engine is the oracle. Every statement is run, in the scripts' order, on a server where
 //! nothing else happens. Where the classifier says that it doesn't write, the server's next
@@ -340,6 +341,8 @@ fn nothing_the_engine_writes_for_is_called_a_read_unless_the_guard_stops_it() {
         eprintln!("unprovable:\n{}", tally.odd.join("\n"));
     }
     assert!(tally.statements >= 5_000, "the corpus has only {} statements", tally.statements);
-    assert!(share < 5.0, "{share:.1} % of plain SELECTs are unprovable:\n{}", tally.odd.join("\n"));
-    assert!(tally.wrong.is_empty(), "called reads, and write:\n{}", tally.wrong.join("\n---\n"));
+    let odd = tally.odd.join("\n");
+    assert!(share < 5.0, "{share:.1} % of plain SELECTs are unprovable:\n{odd}");
+    let wrong = tally.wrong.join("\n---\n");
+    assert!(wrong.is_empty(), "called reads, and write:\n{wrong}");
 }

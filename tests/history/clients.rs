@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Attempt, Dice, End, History};
-use crate::acceptance::Site;
-use crate::support::Wire;
+use crate::acceptance::{PATIENCE, Site};
 use crate::support::wire::{
     Answer, Failed, bind, copy_data, copy_done, execute, parse, query, sync,
 };
+use crate::support::{Wire, poll};
 
 /// One client.
 pub struct Client<'a> {
@@ -95,8 +95,15 @@ impl<'a> Client<'a> {
             }
             let mut wire = self.site.client();
             let prepare = parse("ins", "INSERT INTO h VALUES ($1, 'prepared')");
-            wire.send_raw(&[prepare, sync()].concat());
-            wire.until_ready().ok();
+            let prepare = [prepare, sync()].concat();
+            // A fence that stands now refuses it: the client comes back until it is down.
+            let prepared = poll(PATIENCE, || {
+                wire.send_raw(&prepare);
+                let code = wire.until_ready().code();
+                assert!(matches!(code.as_deref(), None | Some("ZF001")), "{code:?}");
+                code.is_none().then_some(())
+            });
+            prepared.expect("the write could never be prepared");
             wire
         })
     }

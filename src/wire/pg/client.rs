@@ -342,7 +342,9 @@ impl Message<'_, '_, '_> {
         // A named statement is judged when it is bound; preparing it runs nothing of it. But the
         // engine takes a write's table locks to prepare it, and would have it wait for the fence's.
         let closed = !self.conversation.seat.gate().word().writes_open();
-        let now = name.is_empty() || judged.class == StatementClass::Lifecycle || closed;
+        let now = name.is_empty()
+            || judged.class == StatementClass::Lifecycle
+            || (judged.class == StatementClass::Write && closed);
         let (class, traits) = if now {
             (judged.class, Traits { breaks_guard: false, ..judged.traits })
         } else {
