@@ -333,8 +333,8 @@ fn nothing_the_engine_writes_for_is_called_a_read_unless_the_guard_stops_it() {
     let share = 100.0 * tally.unprovable as f64 / tally.selects as f64;
     eprintln!(
         "{} statements; {} SELECTs of the engine's own functions, {} of them unprovable \
-         ({share:.1} %); {} more call functions of the scripts; {} reads that write were stopped by \
-         the guard",
+         ({share:.1} %); {} more call functions of the scripts; {} reads that write were stopped \
+         by the guard",
         tally.statements, tally.selects, tally.unprovable, tally.own, tally.guarded
     );
     if std::env::var_os("FENCEWIRE_SOUNDNESS_LIST").is_some() {
