@@ -37,7 +37,9 @@ mirror() {
   local found
   found=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
     grep -Eo 'https?://[^ ]+/debian/?( |$)' | head -n 1 | tr -d ' ') || true
-  echo "${FENCEWIRE_PG18_MIRROR:-${found:-http://deb.debian.org/debian}}"
+  found=${FENCEWIRE_PG18_MIRROR:-$found}
+  [ -n "$found" ] || die "no Debian mirror in apt's sources: name one by FENCEWIRE_PG18_MIRROR"
+  echo "$found"
 }
 
 # An apt of our own: its lists, its cache, and a system in which nothing is installed.
@@ -46,7 +48,9 @@ own_apt() { # WORK
   [ -r "$KEYRING" ] || die "$KEYRING is missing: install debian-archive-keyring"
   mkdir -p "$w/state/lists/partial" "$w/cache/archives/partial" "$w/debs"
   : >"$w/status"
-  echo "deb [signed-by=$KEYRING] $(mirror) $SUITE main" >"$w/sources.list"
+  local from
+  from=$(mirror)
+  echo "deb [signed-by=$KEYRING] $from $SUITE main" >"$w/sources.list"
   cat >"$w/apt.conf" <<CONF
 Dir::Etc::SourceList "$w/sources.list";
 Dir::Etc::SourceParts "-";
