@@ -31,7 +31,7 @@ demo:
 
 test:
 	@tools/setup.sh test
-	cargo test --no-fail-fast $(ARGS) -- --test-threads=$(TEST_THREADS)
+	tools/test.sh $(TEST_THREADS) $(ARGS)
 	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-18
 
 # What may differ between the engine's versions: fences, and ways around them. The corpus of wire
@@ -39,7 +39,7 @@ test:
 SUITES_18 ?= --test fence_pg --test bypass_pg
 test-18:
 	@tools/setup.sh test
-	FENCEWIRE_TEST_PG=18 cargo test --no-fail-fast $(SUITES_18) -- --test-threads=$(TEST_THREADS)
+	FENCEWIRE_TEST_PG=18 tools/test.sh $(TEST_THREADS) $(SUITES_18)
 
 SOAK_CYCLES ?= 2000
 soak:
