@@ -55,6 +55,11 @@ pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
+// --- classification ------------------------------------------------------------------------
+
+/// Most schema names that one classified MySQL program carries; beyond, it may reach any.
+pub const CLASSIFIED_SCHEMAS_MAX: usize = 32;
+
 // --- relations of the above ----------------------------------------------------------------
 
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);

@@ -18,7 +18,7 @@ use crate::base::limits;
 use crate::gate::admission::Seat;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
-use crate::sql::Lexing;
+use crate::sql::PgLexing;
 use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
@@ -309,7 +309,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     };
     conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
-    conversation.lexing = Lexing::from_parameters(
+    conversation.lexing = PgLexing::from_parameters(
         value(b"standard_conforming_strings").unwrap_or("on"),
         value(b"client_encoding").unwrap_or("SQL_ASCII"),
     );
