@@ -23,8 +23,8 @@ use crate::sql::StatementClass;
 pub(crate) enum Reach<'a> {
     /// None.
     Home,
-    /// Those among these names that are schemas with a gate, and maybe one more.
-    Named(&'a [String], Option<&'a str>),
+    /// Those among these names that are schemas with a gate.
+    Named([&'a [String]; 2], [Option<&'a str>; 2]),
     /// It may be any of the engine.
     Anywhere,
 }
@@ -245,8 +245,8 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
         Reach::Home => false,
         Reach::Anywhere => true,
         Reach::Named(names, more) => {
-            names.iter().any(|name| name.eq_ignore_ascii_case(database))
-                || more.is_some_and(|name| name.eq_ignore_ascii_case(database))
+            let names = names.into_iter().flatten().map(String::as_str);
+            names.chain(more.into_iter().flatten()).any(|name| name.eq_ignore_ascii_case(database))
         }
     }
 }
@@ -273,6 +273,10 @@ mod tests {
         vec![text.to_owned()]
     }
 
+    fn named(names: &[String]) -> Reach<'_> {
+        Reach::Named([names, &[]], [None, None])
+    }
+
     #[test]
     fn a_program_is_admitted_everywhere_or_nowhere() {
         let (mut seats, gates) = seats(&["e/a", "e/b", "f/b"]);
@@ -281,7 +285,7 @@ mod tests {
         let write = StatementClass::Write;
         assert_eq!(seats.admit(write, Reach::Home, 0).unwrap(), Guard::Off);
         seats.release();
-        for reach in [Reach::Named(&name("B"), None), Reach::Named(&[], Some("b"))] {
+        for reach in [named(&name("B")), Reach::Named([&[], &[]], [None, Some("b")])] {
             let refused = seats.admit(write, reach, 0).unwrap_err();
             assert_eq!(refused.denial, Denial::WriteFenced);
             assert_eq!(refused.namespace, Namespace::parse("e/b").unwrap());
@@ -289,10 +293,10 @@ mod tests {
         }
         assert!(seats.admit(write, Reach::Anywhere, 0).is_err());
         let read = StatementClass::Read;
-        assert_eq!(seats.admit(read, Reach::Named(&name("b"), None), 0).unwrap(), Guard::On);
+        assert_eq!(seats.admit(read, named(&name("b")), 0).unwrap(), Guard::On);
         assert_eq!(gates[1].session_count(), 1);
         // Refused in a transaction: what was held before stays.
-        assert!(seats.admit(write, Reach::Named(&name("b"), None), 0).is_err());
+        assert!(seats.admit(write, named(&name("b")), 0).is_err());
         assert!(seats.is_holding());
         seats.release();
         assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 0));
@@ -321,7 +325,7 @@ mod tests {
     #[test]
     fn an_order_at_any_gate_is_heard() {
         let (mut seats, gates) = seats(&["e/a", "e/b"]);
-        seats.admit(StatementClass::Write, Reach::Named(&name("b"), None), 0).unwrap();
+        seats.admit(StatementClass::Write, named(&name("b")), 0).unwrap();
         gates[1].sessions()[0].order(Order::ROLL_BACK, Generation(9));
         let orders = seats.take_orders();
         assert_eq!(orders.len(), 1);
