@@ -8,6 +8,7 @@
 //! Called by `cli` (`serve` and `demo`). It holds no policy of its own.
 
 mod build;
+mod killer;
 mod reload;
 mod state_dir;
 
@@ -451,6 +452,7 @@ fn start_workers(
         directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
         denials,
         sessions: Arc::clone(&sessions),
+        killer: Arc::new(killer::NoKiller),
         own_key: own_key(&config),
     };
     let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };
