@@ -24,6 +24,7 @@ pub mod my_tools;
 pub mod my_wire;
 pub mod pipe;
 pub mod proxy;
+pub mod talk;
 pub mod tools;
 pub mod wire;
 

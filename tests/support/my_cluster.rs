@@ -282,6 +282,7 @@ skip_name_resolve = ON
 log_bin = binlog
 binlog_format = ROW
 local_infile = ON
+log_bin_trust_function_creators = ON
 max_connections = 300
 max_connect_errors = 1000000
 innodb_buffer_pool_size = 32M

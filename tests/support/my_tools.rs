@@ -1,12 +1,11 @@
 //! The command line tools of MariaDB and MySQL pointed at a server: directly, or through the proxy.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-use super::certs::{CertFiles, Certs};
+use super::certs::ca;
 use super::my_cluster::{MyCluster, MyFlavour, client_program, dump_program};
+use super::talk::Language;
 
 /// Where a tool connects to. The account is `app`, with its password.
 #[derive(Clone, Copy)]
@@ -81,6 +80,19 @@ impl MyTarget<'_> {
         command
     }
 
+    /// A driver's script of `tests/drivers/`, to be run in one of its ways.
+    pub fn script(&self, language: Language, db: &str, file: &str, way: &str) -> Command {
+        let mut command = self.command(language.program());
+        language.script(&mut command, file, way);
+        command.env("FENCEWIRE_MY_FLAVOUR", self.cluster.flavour().name());
+        command.env("FENCEWIRE_MY_PORT", self.port.to_string()).env("FENCEWIRE_MY_DB", db);
+        command.env_remove("FENCEWIRE_MY_CA");
+        if self.client_tls {
+            command.env("FENCEWIRE_MY_CA", ca());
+        }
+        command
+    }
+
     /// sysbench with one of its own tests and the target's account.
     pub fn sysbench(&self, test: &str, db: &str) -> Command {
         let mut command = self.command("sysbench");
@@ -92,25 +104,4 @@ impl MyTarget<'_> {
         }
         command
     }
-}
-
-/// The authority's certificate as a file that lives as long as the test program.
-pub fn ca() -> &'static Path {
-    static FILES: OnceLock<(tempfile::TempDir, CertFiles)> = OnceLock::new();
-    let (_, files) = FILES.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let files = Certs::shared().write(dir.path());
-        (dir, files)
-    });
-    &files.ca
-}
-
-/// Where `tools/setup.sh` puts the drivers.
-pub fn installed(part: &str) -> PathBuf {
-    let given = std::env::var_os("FENCEWIRE_TOOLS_DIR").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
-    let tools = given.unwrap_or_else(|| home().join(".cache/fencewire-tools"));
-    let path = tools.join("drivers").join(part);
-    assert!(path.exists(), "{} is not there: run tools/setup.sh test", path.display());
-    path
 }
