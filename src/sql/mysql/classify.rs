@@ -73,6 +73,9 @@ fn nested(
         if part.lexing && context.detail.my.change == before {
             context.detail.my.change = SessionChange::UNKNOWN; // nobody knows what it set
         }
+        if part.extra & Shape::CHANGES_SCHEMA != 0 && !all.is(range.start, "use") {
+            context.detail.my.default_schema = None;
+        }
         let change = context.detail.my.change;
         let last = number + 1 == parts.len();
         if change != before && !last && !still_reads(change, reading, text) {
@@ -221,7 +224,10 @@ impl Context<'_> {
             commits: true,
             breaks: GuardBreak::Reset,
             lexing: true,
-            extra: Shape::COMMITS_IMPLICITLY | Shape::CHANGES_AUTOCOMMIT | Shape::KEEPS_LOCKS,
+            extra: Shape::COMMITS_IMPLICITLY
+                | Shape::CHANGES_AUTOCOMMIT
+                | Shape::CHANGES_SCHEMA
+                | Shape::KEEPS_LOCKS,
             ..Part::of(StatementClass::Unprovable)
         }
     }
