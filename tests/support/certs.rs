@@ -64,3 +64,14 @@ impl Certs {
         }
     }
 }
+
+/// The authority's certificate as a file that lives as long as the test program.
+pub fn ca() -> &'static Path {
+    static FILES: OnceLock<(tempfile::TempDir, CertFiles)> = OnceLock::new();
+    let (_, files) = FILES.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Certs::shared().write(dir.path());
+        (dir, files)
+    });
+    &files.ca
+}
