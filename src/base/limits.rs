@@ -55,6 +55,11 @@ pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
+// --- classification ------------------------------------------------------------------------
+
+/// Most schema names that one classified MySQL program carries; beyond, it may reach any.
+pub const CLASSIFIED_SCHEMAS_MAX: usize = 32;
+
 // --- relations of the above ----------------------------------------------------------------
 
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
@@ -91,6 +96,10 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
+/// Longest packet of a MySQL login: names, and the 64 KiB of attributes that MySQL takes.
+pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
+/// Bits of the proxy's own RSA key, as MySQL's own.
+pub const RSA_KEY_BITS: usize = 2_048;
 /// Longest startup packet taken from a client: PostgreSQL's own limit.
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.

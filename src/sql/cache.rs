@@ -13,7 +13,7 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
-use super::dialect::Lexing;
+use super::dialect::PgLexing;
 use super::lexer::{Lexer, Token, TokenKind, Unlexable};
 use super::statement::Classified;
 
@@ -64,7 +64,7 @@ impl KeyMaker {
     pub(super) fn key(
         &self,
         text: &[u8],
-        lexing: Lexing,
+        lexing: PgLexing,
         oversized: bool,
     ) -> Result<Key, Unlexable> {
         match self.pass(text, lexing, oversized, false)? {
@@ -77,7 +77,7 @@ impl KeyMaker {
     fn pass(
         &self,
         text: &[u8],
-        lexing: Lexing,
+        lexing: PgLexing,
         oversized: bool,
         keep: bool,
     ) -> Result<Option<Key>, Unlexable> {
@@ -343,7 +343,7 @@ mod tests {
 
     fn same(one: &str, other: &str) -> bool {
         let maker = KeyMaker::new();
-        let key = |text: &str| maker.key(text.as_bytes(), Lexing::STANDARD, false).unwrap();
+        let key = |text: &str| maker.key(text.as_bytes(), PgLexing::STANDARD, false).unwrap();
         key(one) == key(other)
     }
 
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn keys_differ_between_processes_and_classifiers() {
-        let key = || KeyMaker::new().key(b"select 1", Lexing::STANDARD, false).unwrap();
+        let key = || KeyMaker::new().key(b"select 1", PgLexing::STANDARD, false).unwrap();
         assert_ne!(key(), key());
     }
 

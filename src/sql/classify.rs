@@ -25,7 +25,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::cache::{Cache, CacheStats, KeyMaker};
-use super::dialect::Lexing;
+use super::dialect::{Lexing, PgLexing};
 use super::lexer::{TokenKind, Unlexable};
 use super::statement::{Classified, Detail, Part, StatementClass, Sum};
 use super::trusted::Trusted;
@@ -233,7 +233,14 @@ impl Classifier {
     /// A text the engine can't read either (an open string, brackets that don't match, bytes the
     /// encoding may hide a quote in) is `unprovable` with every effect assumed. A program already
     /// seen costs one pass over its text and no allocation.
-    pub fn classify(&mut self, text: &[u8], lexing: Lexing) -> Classified {
+    pub fn classify(&mut self, text: &[u8], lexing: impl Into<Lexing>) -> Classified {
+        match lexing.into() {
+            Lexing::Postgres(rules) => self.classify_postgres(text, rules),
+            Lexing::MySql(_) => Classified::unreadable_mysql(),
+        }
+    }
+
+    fn classify_postgres(&mut self, text: &[u8], lexing: PgLexing) -> Classified {
         if lexing.hides(text) {
             return Classified::unreadable(speaks_of_databases(text));
         }
@@ -253,13 +260,17 @@ impl Classifier {
     /// What is known of a program of which only the beginning is at hand: always `unprovable`, with
     /// every effect assumed, since the rest may hold anything. Of other databases only the prefix
     /// can tell.
-    pub fn classify_prefix(&mut self, prefix: &[u8], _lexing: Lexing) -> Classified {
-        Classified::unreadable(speaks_of_databases(prefix))
+    pub fn classify_prefix(&mut self, prefix: &[u8], lexing: impl Into<Lexing>) -> Classified {
+        match lexing.into() {
+            Lexing::Postgres(_) => Classified::unreadable(speaks_of_databases(prefix)),
+            Lexing::MySql(_) => Classified::unreadable_mysql(),
+        }
     }
 
-    /// What a text is in a replication session (a walsender). Its own commands come first, anything
+    /// What a text is in a PostgreSQL replication session (a walsender). Its own commands come first, anything
     /// else is SQL as in every session.
-    pub fn classify_replication(&mut self, text: &[u8], lexing: Lexing) -> Classified {
+    pub fn classify_replication(&mut self, text: &[u8], lexing: impl Into<PgLexing>) -> Classified {
+        let lexing = lexing.into();
         match replication_class(text, lexing) {
             Some(class) => {
                 let mut sum = Sum::default();
@@ -287,7 +298,7 @@ fn speaks_of_databases(text: &[u8]) -> bool {
 /// Reads a text and adds up its statements.
 fn summary(
     text: &[u8],
-    lexing: Lexing,
+    lexing: PgLexing,
     trusted: &Trusted,
     proofs: bool,
 ) -> Result<Classified, Unlexable> {
@@ -303,7 +314,7 @@ fn summary(
 }
 
 /// The class of a replication command, if the text is one and nothing follows it.
-fn replication_class(text: &[u8], lexing: Lexing) -> Option<StatementClass> {
+fn replication_class(text: &[u8], lexing: PgLexing) -> Option<StatementClass> {
     let tokens = Tokens::read(text, lexing).ok()?;
     let all = tokens.all();
     if !all.is_kind(0, TokenKind::Word) || split::statements(all).ok()?.len() != 1 {

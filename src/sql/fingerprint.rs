@@ -6,7 +6,7 @@
 //!
 //! Called by telemetry and the admin views. It decides nothing.
 
-use super::dialect::Lexing;
+use super::dialect::PgLexing;
 use super::lexer::{Lexer, TokenKind};
 
 /// The most characters a fingerprint has, the closing `…` of a cut one included.
@@ -17,7 +17,7 @@ pub const FINGERPRINT_CHARS_MAX: usize = 240;
 /// A text that can't be read to its end is shown as far as it can, then `…`; so no part of an
 /// unclosed string is ever shown.
 #[must_use]
-pub fn fingerprint(text: &str, lexing: Lexing) -> String {
+pub fn fingerprint(text: &str, lexing: PgLexing) -> String {
     let bytes = text.as_bytes();
     if lexing.hides(bytes) {
         return "…".to_owned();
@@ -77,7 +77,7 @@ mod tests {
         let text =
             "SELECT  a.\"B\", 'secret', $1 /* c */ FROM t WHERE x = 5::int -- y\n AND f (1);";
         assert_eq!(
-            fingerprint(text, Lexing::STANDARD),
+            fingerprint(text, PgLexing::STANDARD),
             "select a.\"B\", ?, $1 from t where x = ?::int and f(?);"
         );
     }
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn a_cut_or_unreadable_text_shows_no_more_than_its_readable_part() {
         let long = format!("select {}", "column_name, ".repeat(100));
-        let cut = fingerprint(&long, Lexing::STANDARD);
+        let cut = fingerprint(&long, PgLexing::STANDARD);
         assert!(cut.chars().count() <= FINGERPRINT_CHARS_MAX && cut.ends_with('…'));
-        assert_eq!(fingerprint("select 'open secret", Lexing::STANDARD), "select…");
-        let hidden = Lexing::from_parameters("on", "SJIS");
+        assert_eq!(fingerprint("select 'open secret", PgLexing::STANDARD), "select…");
+        let hidden = PgLexing::from_parameters("on", "SJIS");
         assert_eq!(fingerprint("select 'ä'", hidden), "…");
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::super::dialect::Lexing;
+use super::super::dialect::PgLexing;
 use super::super::lexer::{Lexer, Token, TokenKind, Unlexable};
 
 /// The longest identifier the engine keeps, in bytes.
@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 63;
 #[derive(Debug)]
 pub(super) struct Tokens<'a> {
     text: &'a [u8],
-    lexing: Lexing,
+    lexing: PgLexing,
     tokens: Vec<Token>,
     /// For a bracket the index of its partner, for anything else its own index.
     mates: Vec<u32>,
@@ -25,7 +25,7 @@ pub(super) struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     /// Reads a text. Brackets that don't match are an error: the engine refuses such a text whole.
-    pub(super) fn read(text: &'a [u8], lexing: Lexing) -> Result<Self, Unlexable> {
+    pub(super) fn read(text: &'a [u8], lexing: PgLexing) -> Result<Self, Unlexable> {
         let mut lexer = Lexer::new(text, lexing);
         let (mut tokens, mut mates, mut open) = (Vec::new(), Vec::new(), Vec::<u32>::new());
         while let Some(token) = lexer.next_token()? {
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn tokens(text: &str) -> Result<Tokens<'_>, Unlexable> {
-        Tokens::read(text.as_bytes(), Lexing::STANDARD)
+        Tokens::read(text.as_bytes(), PgLexing::STANDARD)
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         let all = read.all();
         let values: Vec<_> = (0..5).map(|at| all.plain_text(at)).collect();
         assert_eq!(values, [Some(&b"a"[..]), Some(b"b"), None, None, Some(br"c\d")]);
-        let off = Lexing { standard_conforming_strings: false, ..Lexing::STANDARD };
+        let off = PgLexing { standard_conforming_strings: false, ..PgLexing::STANDARD };
         let read = Tokens::read(br"'c\d'", off).unwrap();
         assert_eq!(read.all().plain_text(0), None);
     }

@@ -189,12 +189,12 @@ impl Visitor for Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::dialect::Lexing;
+    use super::super::super::dialect::PgLexing;
     use super::super::phrase::Tokens;
     use super::*;
 
     fn vetoed(text: &str) -> bool {
-        let tokens = Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap();
+        let tokens = Tokens::read(text.as_bytes(), PgLexing::STANDARD).unwrap();
         vetoes(tokens.all(), &Trusted::default())
     }
 
@@ -223,13 +223,13 @@ mod tests {
             "select a operator(pg_catalog.~) 'x' from t",
             "select this is not (sql",
         ] {
-            let Ok(tokens) = Tokens::read(text.as_bytes(), Lexing::STANDARD) else { continue };
+            let Ok(tokens) = Tokens::read(text.as_bytes(), PgLexing::STANDARD) else { continue };
             assert!(!vetoes(tokens.all(), &Trusted::default()), "{text}");
         }
     }
 
     fn written(text: &str) -> Option<String> {
-        write_out(Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap().all())
+        write_out(Tokens::read(text.as_bytes(), PgLexing::STANDARD).unwrap().all())
     }
 
     #[test]

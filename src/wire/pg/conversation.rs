@@ -16,13 +16,13 @@ use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::lease::Lease;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
-use crate::sql::Lexing;
+use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::outgoing::Outgoing;
 
 use crate::base::limits;
 
@@ -124,7 +124,7 @@ pub(crate) struct Conversation {
     pub(crate) stand_in: StandIn,
     pub(crate) denials: Arc<Denials>,
     /// The session's lexing rules, as the engine reported them.
-    pub(crate) lexing: Lexing,
+    pub(crate) lexing: PgLexing,
     /// A program that may change them is on its way.
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
@@ -172,7 +172,7 @@ impl Conversation {
             forced: Forced::No,
             stand_in: StandIn::fresh(),
             denials,
-            lexing: Lexing::from_parameters("on", "UTF8"),
+            lexing: PgLexing::from_parameters("on", "UTF8"),
             lexing_uncertain: false,
             own_read_only: false,
             guard_on: false,
