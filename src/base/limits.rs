@@ -96,6 +96,10 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
+/// Longest packet of a MySQL login: names, and the 64 KiB of attributes that MySQL takes.
+pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
+/// Bits of the proxy's own RSA key, as MySQL's own.
+pub const RSA_KEY_BITS: usize = 2_048;
 /// Longest startup packet taken from a client: PostgreSQL's own limit.
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.

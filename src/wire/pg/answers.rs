@@ -14,9 +14,9 @@ use crate::sql::PgLexing;
 use crate::wire::pg::client::{GUARD_DENIAL, Rest};
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::refusal::{CANCELLED_SQLSTATE, READ_ONLY_SQLSTATE, Severity, Status, field};
+use crate::wire::shared::outgoing::Outgoing;
 
 enum Ruling {
     Pass,

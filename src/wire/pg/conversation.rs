@@ -18,11 +18,11 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::outgoing::Outgoing;
 
 use crate::base::limits;
 

@@ -1,6 +1,6 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `outgoing`, `conversation`, then the two
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, then the two
 //! directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`, `relay`,
 //! `cancel`, `session`.
 
@@ -11,7 +11,6 @@ pub(crate) mod client;
 pub(crate) mod conversation;
 pub mod endpoint;
 pub(crate) mod frame;
-pub(crate) mod outgoing;
 pub(crate) mod owed;
 pub(crate) mod prepared;
 pub(crate) mod refusal;

@@ -1,6 +1,12 @@
 //! What every protocol's relay needs.
 
+pub mod accepted;
+pub mod address;
 pub mod denials;
 pub(crate) mod desk;
+pub mod directory;
 pub mod listener;
+pub(crate) mod outgoing;
+pub(crate) mod peer;
+pub mod sessions;
 pub mod workers;
