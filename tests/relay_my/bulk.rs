@@ -1,5 +1,6 @@
 //! MariaDB's own: many rows in one command, and the statement that was prepared last.
 
+use super::prepared::numbered;
 use super::{Answer, Case, Talk};
 use crate::support::my_wire::MyLogin;
 use crate::support::my_wire::{flag, packets, put_lenenc};
@@ -12,9 +13,8 @@ fn login(db: &str) -> MyLogin {
 }
 
 /// COM_STMT_BULK_EXECUTE of a statement with one number and one text, types sent along.
-fn bulk(id: u32, rows: &[(i32, Option<&str>)]) -> Vec<u8> {
-    let mut payload = vec![BULK];
-    payload.extend(id.to_le_bytes());
+fn bulk(talk: &Talk, id: u32, rows: &[(i32, Option<&str>)]) -> Vec<u8> {
+    let mut payload = numbered(talk, BULK, id);
     payload.extend(128_u16.to_le_bytes());
     payload.extend([3, 0, 0xfd, 0]);
     for (number, text) in rows {
@@ -40,39 +40,45 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("bulk: rows", |talk: &mut Talk| {
             prepare(talk, "INSERT INTO w VALUES (?, ?)");
-            talk.command(&bulk(1, &[(300, Some("a")), (301, None)]), Answer::Results);
+            let payload = bulk(talk, 1, &[(300, Some("a")), (301, None)]);
+            talk.command(&payload, Answer::Results);
             talk.ask(&["SELECT * FROM w WHERE n >= 300", "DELETE FROM w WHERE n >= 300"]);
         })
         .by(login),
         Case::new("bulk: an error among them", |talk: &mut Talk| {
             prepare(talk, "INSERT INTO w VALUES (?, ?)");
             let rows = [(302, Some("a")), (302, Some("b")), (303, Some("c"))];
-            talk.command(&bulk(1, &rows), Answer::Results);
+            let payload = bulk(talk, 1, &rows);
+            talk.command(&payload, Answer::Results);
             talk.ask(&["SELECT * FROM w WHERE n >= 300", "DELETE FROM w WHERE n >= 300"]);
         })
         .by(login),
         Case::new("bulk: rows come back", |talk: &mut Talk| {
             prepare(talk, "INSERT INTO w VALUES (?, ?) RETURNING n, s");
-            talk.command(&bulk(1, &[(304, Some("a")), (305, None)]), Answer::Results);
+            let payload = bulk(talk, 1, &[(304, Some("a")), (305, None)]);
+            talk.command(&payload, Answer::Results);
             talk.ask(&["DELETE FROM w WHERE n >= 300"]);
         })
         .by(login),
         Case::new("bulk: unknown statement", |talk: &mut Talk| {
-            talk.command(&bulk(9, &[(1, None)]), Answer::Results);
+            let payload = bulk(talk, 9, &[(1, None)]);
+            talk.command(&payload, Answer::Results);
             talk.ask(&["SELECT 1"]);
         })
         .by(login),
         Case::new("bulk: columns are remembered", |talk: &mut Talk| {
             prepare(talk, "SELECT n, s FROM r WHERE n > ? ORDER BY n");
             for value in ["0", "1", "9"] {
-                let mut payload = vec![0x17, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0xfd, 0];
+                let mut payload = numbered(talk, 0x17, 1);
+                payload.extend([0, 1, 0, 0, 0, 0, 1, 0xfd, 0]);
                 put_lenenc(&mut payload, value.as_bytes());
                 talk.command(&payload, Answer::Results);
             }
             prepare(talk, "SELECT n, s FROM r WHERE n > ? ORDER BY n");
             prepare(talk, "SELECT 1");
             for _ in 0..2 {
-                talk.command(&[0x17, 3, 0, 0, 0, 0, 1, 0, 0, 0], Answer::Results);
+                let payload = [&numbered(talk, 0x17, 3)[..], &[0, 1, 0, 0, 0]].concat();
+                talk.command(&payload, Answer::Results);
             }
         })
         .by(login),

@@ -97,11 +97,15 @@ pub fn prepare(cluster: &MyCluster, db: &str) {
          CREATE TABLE m (n INT) ENGINE = MyISAM;
          CREATE TABLE f (n INT, s TEXT);
          CREATE VIEW v AS SELECT n FROM r WHERE n < 3;
-         CREATE FUNCTION twice(n INT) RETURNS INT DETERMINISTIC RETURN 2 * n;
-         CREATE PROCEDURE two() BEGIN SELECT 1 AS a; SELECT n, s FROM r ORDER BY n; END",
+         CREATE FUNCTION twice(n INT) RETURNS INT DETERMINISTIC RETURN 2 * n",
     );
-    cluster.sql(db, "CREATE PROCEDURE outs(IN a INT, OUT b INT, INOUT c INT) SET b = a + 1, c = c * 2");
-    cluster.sql(db, "CREATE PROCEDURE fails() INSERT INTO nowhere VALUES (1)");
+    for (name, body) in [
+        ("two()", "BEGIN SELECT 1 AS a; SELECT n, s FROM r ORDER BY n; END"),
+        ("outs(IN a INT, OUT b INT, INOUT c INT)", "SET b = a + 1, c = c * 2"),
+        ("fails()", "INSERT INTO nowhere VALUES (1)"),
+    ] {
+        cluster.sql(db, &format!("DELIMITER //\nCREATE PROCEDURE {name} {body}//\n"));
+    }
 }
 
 /// How an answer is read.
@@ -131,6 +135,9 @@ pub struct Talk {
     metadata_byte: bool,
     progress: bool,
     last_payload: Vec<u8>,
+    over: bool,
+    /// The numbers of statements that the server gave, in turn: they may differ.
+    numbers: Vec<u32>,
 }
 
 impl Talk {
@@ -147,6 +154,8 @@ impl Talk {
             metadata_byte: false,
             progress: false,
             last_payload: Vec::new(),
+            over: false,
+            numbers: Vec::new(),
         };
         let login = (case.login)(db);
         if login.user == "-" {
@@ -154,7 +163,9 @@ impl Talk {
         } else {
             talk.log_in(&login);
         }
-        (case.run)(&mut talk);
+        if !talk.over {
+            (case.run)(&mut talk);
+        }
         talk.heard
     }
 
@@ -178,13 +189,16 @@ impl Talk {
         match MyWire::login(self.port, &login) {
             Ok(wire) => {
                 self.wire = wire;
-                let said = format!("{:?}", self.wire.welcome);
+                let ok = &self.wire.welcome;
+                let info = ok.info.escape_ascii();
+                let said = format!("{:#x} {} {info}", ok.status, ok.warnings);
                 let said = self.masked_text(&said);
                 self.heard.push(format!("welcome {said}"));
             }
             Err(refused) => {
                 let said = self.masked_text(&format!("{refused:?}"));
                 self.heard.push(format!("refused {said}"));
+                self.over = true;
             }
         }
     }
@@ -267,6 +281,14 @@ impl Talk {
     fn keep(&mut self, sequence: u8, piece: &[u8]) {
         let name = self.db.as_bytes();
         let mut piece = piece.to_vec();
+        if piece.first() == Some(&0xff) {
+            let mut text = String::from_utf8_lossy(&piece[3.min(piece.len())..]).into_owned();
+            for (nth, number) in self.numbers.iter().enumerate() {
+                text = text.replace(&format!("({number})"), &format!("(#{nth})"));
+            }
+            piece.truncate(3);
+            piece.extend(text.into_bytes());
+        }
         for at in 0..piece.len().saturating_sub(name.len() - 1) {
             if piece[at..].starts_with(name) {
                 piece[at..at + name.len()].copy_from_slice(b"talk_x");
@@ -318,6 +340,13 @@ impl Talk {
     /// The number that this side's next packet has.
     pub fn next_sequence(&self) -> u8 {
         self.last_sequence().wrapping_add(1)
+    }
+
+    /// The number that the server gave to the statement prepared as the `nth`, from 1; of an
+    /// unknown one, a number that no server has given.
+    pub fn number(&self, nth: u32) -> u32 {
+        let given = usize::try_from(nth).unwrap().checked_sub(1).and_then(|n| self.numbers.get(n));
+        given.copied().unwrap_or(0x00ff_0000 + nth)
     }
 
     /// Takes out how the connection ended, and all that was heard at the end.
@@ -418,8 +447,14 @@ impl Talk {
 
     fn prepared(&mut self) {
         let Some(first) = self.packet() else { return };
-        if first.first() != Some(&0) {
+        if first.first() != Some(&0) || first.len() < 12 {
             return;
+        }
+        let number = first[1..5].try_into().unwrap();
+        self.numbers.push(u32::from_le_bytes(number));
+        if let Some(last) = self.heard.pop() {
+            let sequence = last.split(' ').next().unwrap();
+            self.heard.push(format!("{sequence} prepared: {}", first[5..].escape_ascii()));
         }
         let short = |at: usize| u16::from_le_bytes([first[at], first[at + 1]]);
         let follow = !self.metadata_byte || first.get(12) != Some(&0) || first.len() < 13;
@@ -464,7 +499,7 @@ const fn more(status: u16) -> bool {
 
 /// The status flags of an OK packet.
 pub fn ok_status(payload: &[u8]) -> u16 {
-    crate::support::my_wire::MyOk::parse(payload).status
+    if payload.len() < 5 { 0 } else { crate::support::my_wire::MyOk::parse(payload).status }
 }
 
 fn eof_status(payload: &[u8]) -> u16 {

@@ -13,12 +13,9 @@ const FETCH: u8 = 0x1c;
 
 /// COM_STMT_EXECUTE of statement `id` with strings or NULL.
 fn execute(talk: &Talk, id: u32, flags: u8, values: &[Option<&[u8]>], types: bool) -> Vec<u8> {
-    let mut payload = vec![EXECUTE];
-    payload.extend(id.to_le_bytes());
-    let attributes = talk.wire.capabilities & flag::QUERY_ATTRIBUTES != 0;
+    let mut payload = numbered(talk, EXECUTE, id);
     payload.push(flags);
     payload.extend(1_u32.to_le_bytes());
-    let _ = attributes;
     if values.is_empty() {
         return payload;
     }
@@ -51,17 +48,18 @@ fn run(talk: &mut Talk, id: u32, values: &[Option<&[u8]>]) {
     talk.command(&payload, Answer::Results);
 }
 
-fn numbered(opcode: u8, id: u32) -> Vec<u8> {
-    [&[opcode], &id.to_le_bytes()[..]].concat()
+/// A command that names the statement prepared as the `id`th.
+pub fn numbered(talk: &Talk, opcode: u8, id: u32) -> Vec<u8> {
+    [&[opcode], &talk.number(id).to_le_bytes()[..]].concat()
 }
 
 fn fetch(talk: &mut Talk, id: u32, rows: u32) {
-    let payload = [&numbered(FETCH, id)[..], &rows.to_le_bytes()].concat();
+    let payload = [&numbered(talk, FETCH, id)[..], &rows.to_le_bytes()].concat();
     talk.command(&payload, Answer::ToEof);
 }
 
 fn long_data(talk: &mut Talk, id: u32, parameter: u16, data: &[u8]) {
-    let payload = [&numbered(LONG_DATA, id)[..], &parameter.to_le_bytes(), data].concat();
+    let payload = [&numbered(talk, LONG_DATA, id)[..], &parameter.to_le_bytes(), data].concat();
     talk.command(&payload, Answer::None);
 }
 
@@ -114,10 +112,14 @@ static SCRIPTS: &[(&str, Script)] = &[
     }),
     ("closed and reset", |talk| {
         prepare(talk, "SELECT 1");
-        talk.command(&numbered(RESET, 1), Answer::One);
-        talk.command(&numbered(RESET, 99), Answer::One);
-        talk.command(&numbered(CLOSE, 1), Answer::None);
-        talk.command(&numbered(CLOSE, 99), Answer::None);
+        let payload = numbered(talk, RESET, 1);
+        talk.command(&payload, Answer::One);
+        let payload = numbered(talk, RESET, 99);
+        talk.command(&payload, Answer::One);
+        let payload = numbered(talk, CLOSE, 1);
+        talk.command(&payload, Answer::None);
+        let payload = numbered(talk, CLOSE, 99);
+        talk.command(&payload, Answer::None);
         run(talk, 1, &[]);
         prepare(talk, "SELECT 2");
         run(talk, 2, &[]);
@@ -132,7 +134,8 @@ static SCRIPTS: &[(&str, Script)] = &[
         payload[10] = 0;
         talk.command(&payload, Answer::Results);
         long_data(talk, 1, 0, b"gone");
-        talk.command(&numbered(RESET, 1), Answer::One);
+        let payload = numbered(talk, RESET, 1);
+        talk.command(&payload, Answer::One);
         run(talk, 1, &[Some(b"a"), Some(b"b")]);
         long_data(talk, 1, 9, b"no such parameter");
         run(talk, 1, &[Some(b"a"), Some(b"b")]);
@@ -155,12 +158,14 @@ static SCRIPTS: &[(&str, Script)] = &[
         let open = execute(talk, 1, 1, &[], true);
         talk.command(&open, Answer::Results);
         fetch(talk, 1, 1);
-        talk.command(&numbered(RESET, 1), Answer::One);
+        let payload = numbered(talk, RESET, 1);
+        talk.command(&payload, Answer::One);
         fetch(talk, 1, 1);
         talk.command(&open, Answer::Results);
         talk.command(&open, Answer::Results);
         fetch(talk, 1, 2);
-        talk.command(&numbered(CLOSE, 1), Answer::None);
+        let payload = numbered(talk, CLOSE, 1);
+        talk.command(&payload, Answer::None);
         talk.ask(&["SELECT 1"]);
     }),
     ("cursors: without rows, and for a write", |talk| {
@@ -206,13 +211,15 @@ static SCRIPTS: &[(&str, Script)] = &[
             run(talk, id, &[Some(b"x")]);
         }
         for id in 1..=50 {
-            talk.command(&numbered(CLOSE, id), Answer::None);
+            let payload = numbered(talk, CLOSE, id);
+        talk.command(&payload, Answer::None);
         }
         talk.command(&[14], Answer::One);
     }),
     ("parameters that are numbers", |talk| {
         prepare(talk, "SELECT ? + ?");
-        let mut payload = vec![EXECUTE, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
+        let mut payload = numbered(talk, EXECUTE, 1);
+        payload.extend([0, 1, 0, 0, 0, 0, 1]);
         payload.extend([8, 0, 3, 0]);
         payload.extend(5_u64.to_le_bytes());
         payload.extend(6_u32.to_le_bytes());
@@ -220,11 +227,13 @@ static SCRIPTS: &[(&str, Script)] = &[
     }),
     ("an iteration count of none", |talk| {
         prepare(talk, "SELECT 1");
-        talk.command(&[EXECUTE, 1, 0, 0, 0, 0, 0, 0, 0, 0], Answer::Results);
+        let payload = [&numbered(talk, EXECUTE, 1)[..], &[0; 5]].concat();
+        talk.command(&payload, Answer::Results);
     }),
     ("cut short", |talk| {
         prepare(talk, "SELECT ?");
-        talk.command(&[EXECUTE, 1, 0, 0, 0], Answer::One);
+        let payload = numbered(talk, EXECUTE, 1);
+        talk.command(&payload, Answer::One);
         if talk.is_open() {
             talk.command(&[14], Answer::One);
         }
@@ -236,7 +245,7 @@ static SCRIPTS: &[(&str, Script)] = &[
             let payload = execute(talk, 1, 0, &[Some(value)], true);
             bytes.extend(packets(&payload, &mut 0));
         }
-        bytes.extend(packets(&numbered(CLOSE, 1), &mut 0));
+        bytes.extend(packets(&numbered(talk, CLOSE, 1), &mut 0));
         bytes.extend(packets(&[14], &mut 0));
         talk.send_raw(&bytes);
         for _ in 0..3 {
@@ -266,7 +275,8 @@ pub fn cases() -> Vec<Case> {
             talk.ask(&["SELECT 1", "SELEC"]);
             prepare(talk, "SELECT n FROM r WHERE n = ?");
             // One parameter, and one attribute by name behind it.
-            let mut payload = vec![EXECUTE, 1, 0, 0, 0, 8, 1, 0, 0, 0, 2, 0, 1];
+            let mut payload = numbered(talk, EXECUTE, 1);
+            payload.extend([8, 1, 0, 0, 0, 2, 0, 1]);
             payload.extend([0xfd, 0, 0]);
             payload.extend([0xfd, 0]);
             put_lenenc(&mut payload, b"trace");
