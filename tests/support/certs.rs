@@ -43,6 +43,8 @@ impl Certs {
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, "localhost");
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
+        // Some clients can't do without a certificate of their own; they show this one.
+        params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ClientAuth);
         let cert = params.signed_by(&key, &issuer).unwrap();
         Self { ca: ca.pem(), cert: cert.pem(), key: key.serialize_pem() }
     }

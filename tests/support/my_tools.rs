@@ -63,6 +63,10 @@ impl MyTarget<'_> {
     pub fn client(&self, tools: MyFlavour, db: &str) -> Command {
         let mut command = self.command(client_program(tools));
         command.args(self.connection(tools)).args(["--batch", "--skip-column-names"]);
+        if tools == MyFlavour::MySql {
+            // Its own words, such as `status`, are off in scripts unless asked for.
+            command.arg("--commands");
+        }
         command.args(["--default-character-set=utf8mb4", db]);
         command
     }
