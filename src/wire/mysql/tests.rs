@@ -398,7 +398,10 @@ fn w08_a_refused_program_never_reaches_the_engine() {
             let (told, sequence) = stage.told();
             assert_eq!(sequence, 1);
             // Which of the codes is the classifier's affair; that it is refused is this test's.
-            assert!((9701..=9708).contains(&told) && (told == code || told == 9708), "{sql} {told}");
+            assert!(
+                (9701..=9708).contains(&told) && (told == code || told == 9708),
+                "{sql} {told}"
+            );
             assert!(!stage.holds(), "{sql}");
         }
     });
@@ -623,9 +626,12 @@ fn w15_the_guards_refusal_is_the_fences_and_others_stay() {
 
 #[test]
 fn w12_an_idle_transaction_is_rolled_back_and_the_client_told() {
-    for (next, told) in [("select 1", true), ("commit", true), ("insert into t values (1)", true), (
-        "rollback", false,
-    )] {
+    for (next, told) in [
+        ("select 1", true),
+        ("commit", true),
+        ("insert into t values (1)", true),
+        ("rollback", false),
+    ] {
         let mut stage = Stage::new(1 << 25);
         stage.run(&query("begin"), &ok(OPEN));
         stage.run(&query("insert into t values (1)"), &ok(OPEN));
