@@ -74,7 +74,8 @@ pub(crate) struct Greeting {
     payload: Vec<u8>,
     /// Where the low half of the capability bits is.
     low: usize,
-    mariadb: bool,
+    /// The engine's version as it says it; a `?` in the place of one that is no text.
+    pub(crate) version: String,
     /// The engine's number of the connection.
     pub(crate) thread: u32,
     /// What the engine offers.
@@ -107,21 +108,15 @@ impl Greeting {
         let [c, d] = *high;
         let low = u32::from_le_bytes([a, b, c, d]);
         let extended = if low & bits::MYSQL == 0 { u32::from_le_bytes(*extended) } else { 0 };
-        let named = version.windows(7).any(|part| part == b"MariaDB");
         Some(Self {
             low: at,
-            mariadb: low & bits::MYSQL == 0 || named,
+            version: std::str::from_utf8(version).unwrap_or("?").to_owned(),
             thread: u32::from_le_bytes(*thread),
             offered: Capabilities::of(low, extended),
             nonce,
             plugin: frame::text(rest).map_or(rest, |(name, _)| name).to_vec(),
             payload: payload.to_vec(),
         })
-    }
-
-    /// Whether it is MariaDB that greets.
-    pub(crate) const fn is_mariadb(&self) -> bool {
-        self.mariadb
     }
 
     /// What clients are offered: what the engine offers and the proxy can relay, and TLS if the
@@ -388,7 +383,7 @@ mod tests {
         let found = Greeting::parse(&greeting(0x81ff_fffe, 0x1f)).unwrap();
         assert_eq!(found.nonce, b"abcdefghijklmnopqrst");
         assert_eq!((found.thread, found.plugin.as_slice()), (263, &b"mysql_native_password"[..]));
-        assert!(found.is_mariadb());
+        assert_eq!(found.version, "5.5.5-10.11.19-MariaDB");
         // COMPRESS and SSL are out, and so is COM_MULTI.
         assert_eq!(found.for_clients(false), greeting(0x81ff_f7de, 0x1d));
         assert_eq!(found.for_clients(true), greeting(0x81ff_ffde, 0x1d));
