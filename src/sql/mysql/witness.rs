@@ -10,7 +10,7 @@ use sqlparser::dialect::MySqlDialect;
 use super::super::classify::phrase::Phrase;
 use super::super::classify::witness::{INFIX, OPERATORS_MAX, TOKENS_MAX, contradicts};
 use super::super::lexer::TokenKind;
-use super::read::Walk;
+use super::read::{SHAPES, Walk};
 use super::words::{Callee, callee, declared};
 
 /// Whether the parser reads the text and contradicts that it only reads.
@@ -25,7 +25,8 @@ fn suspect(name: &ObjectName, walk: Walk<'_>) -> bool {
     let lower = |value: &str| value.to_ascii_lowercase();
     let known = match parts.as_slice() {
         [name] if name.quote_style.is_some() => declared(&lower(&name.value), walk.trusted),
-        // Whether a blank stands before the parenthesis was the walk's question.
+        // Blanks before the parenthesis and the number of arguments were the walk's questions.
+        [name] if SHAPES.contains(&lower(&name.value).as_str()) => Callee::Harmless,
         [name] => callee(&lower(&name.value), true, walk.server, walk.trusted),
         [schema, name] if walk.trusted.contains(Some(&schema.value), &lower(&name.value)) => {
             Callee::Harmless
