@@ -44,7 +44,9 @@ pub fn cases() -> Vec<Case> {
             cases.push(Case::new(format!("large: a statement, {name}, {profile}"), run).by(by));
         }
         let many = |talk: &mut Talk| {
-            talk.ask(&["SELECT a.n, REPEAT(a.s, 900) FROM r a, r b, r c, r d, r e, r g ORDER BY 1"]);
+            talk.ask(&[
+                "SELECT a.n, REPEAT(a.s, 900) FROM r a, r b, r c, r d, r e, r g ORDER BY 1",
+            ]);
         };
         cases.push(Case::new(format!("large: many rows, {profile}"), many).by(by));
         let too_large = |talk: &mut Talk| {

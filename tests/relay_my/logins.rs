@@ -1,9 +1,9 @@
 //! Ways to log in, and not to.
 
 use super::{Answer, Case, Talk};
-use crate::support::my_wire::{flag, packets};
 use crate::support::MyFlavour;
 use crate::support::my_wire::MyLogin;
+use crate::support::my_wire::{flag, packets};
 
 /// A login told by the conversation itself.
 fn none(_: &str) -> MyLogin {
@@ -51,8 +51,10 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.ask(&["UPDATE r SET s = 'one' WHERE n = 1", "SELECT ROW_COUNT()"]);
         })
         .by(|db| wire(db).with(flag::FOUND_ROWS)),
-        Case::new("login: spaces ignored", |talk: &mut Talk| talk.ask(&["SELECT count (*) FROM r"]))
-            .by(|db| wire(db).with(1 << 8)),
+        Case::new("login: spaces ignored", |talk: &mut Talk| {
+            talk.ask(&["SELECT count (*) FROM r"])
+        })
+        .by(|db| wire(db).with(1 << 8)),
         Case::new("login: interactive", |talk: &mut Talk| {
             talk.ask(&["SELECT @@wait_timeout = @@interactive_timeout"]);
         })
@@ -78,13 +80,6 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.packet();
             let greeting = talk.greeting();
             talk.instead(&greeting);
-        })
-        .by(none),
-        Case::new("login: hanging up on the greeting", |talk: &mut Talk| {
-            talk.packet();
-            talk.instead("a greeting");
-            talk.wire.shut();
-            talk.end();
         })
         .by(none),
         Case::new("login: a command in its place", |talk: &mut Talk| {
@@ -143,8 +138,7 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
     if flavour == MyFlavour::MySql {
         let expired = |talk: &mut Talk| talk.ask(&["SELECT 1"]);
         cases.push(
-            Case::new("login: handles expired passwords", expired)
-                .by(|db| wire(db).with(1 << 22)),
+            Case::new("login: handles expired passwords", expired).by(|db| wire(db).with(1 << 22)),
         );
     }
     cases
@@ -153,9 +147,8 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
 /// A login without a password, as one packet.
 fn by_hand(db: &str) -> Vec<u8> {
     let login = wire(db);
-    let mut payload = (login.capabilities & !flag::PLUGIN_AUTH | flag::CONNECT_WITH_DB)
-        .to_le_bytes()
-        .to_vec();
+    let mut payload =
+        (login.capabilities & !flag::PLUGIN_AUTH | flag::CONNECT_WITH_DB).to_le_bytes().to_vec();
     payload.extend([0, 0, 0, 1, 45]);
     payload.extend([0; 23]);
     payload.extend(b"wire\0\0");

@@ -17,7 +17,7 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.send_raw(&packets(&[], &mut 0));
             talk.packet();
             if talk.is_open() {
-                talk.command(&[14], Answer::One);
+                talk.ask(&["SELECT 1"]);
             }
         }),
         Case::new("others: a NUL behind a statement", |talk: &mut Talk| {
@@ -48,7 +48,10 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
         ("a case", "SELECT CASE n WHEN 1 THEN 'x' ELSE 'y' END FROM r ORDER BY n"),
         ("a join", "SELECT a.n, b.s FROM r a LEFT JOIN r b ON a.n = b.n + 1 ORDER BY a.n"),
         ("a window", "SELECT n, ROW_NUMBER() OVER (ORDER BY n) FROM r"),
-        ("a recursion", "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 9) SELECT * FROM x"),
+        (
+            "a recursion",
+            "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 9) SELECT * FROM x",
+        ),
     ] {
         cases.push(Case::new(format!("others: {name}"), move |talk: &mut Talk| talk.ask(&[sql])));
     }

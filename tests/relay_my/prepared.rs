@@ -212,7 +212,7 @@ static SCRIPTS: &[(&str, Script)] = &[
         }
         for id in 1..=50 {
             let payload = numbered(talk, CLOSE, id);
-        talk.command(&payload, Answer::None);
+            talk.command(&payload, Answer::None);
         }
         talk.command(&[14], Answer::One);
     }),

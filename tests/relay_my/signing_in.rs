@@ -220,9 +220,9 @@ fn a_route_leads_to_another_engine_with_its_own_nonce() {
     let new = MyCluster::start(MyFlavour::MySql, MyOptions { tls: true, ..MyOptions::default() });
     let (at_old, at_new) = (old.fresh_db(), new.fresh_db());
     for engine_tls in ["disable", "verify-full"] {
-        let engines =
-            vec![Engine::my_plain("old", old), Engine::my_tls("new", &new, engine_tls)];
-        let extra = format!("[[route]]\nname = \"moved\"\nengine = \"new\"\ndatabase = \"{at_new}\"\n");
+        let engines = vec![Engine::my_plain("old", old), Engine::my_tls("new", &new, engine_tls)];
+        let extra =
+            format!("[[route]]\nname = \"moved\"\nengine = \"new\"\ndatabase = \"{at_new}\"\n");
         let options = ProxyOptions { engines, extra, ..ProxyOptions::default() };
         let proxy = Proxy::start_with(options);
         for (asked, port, db) in [
