@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencewire::engine::{LockError, MyEngine, ProxyView, Settings, WarningCode, Why};
 
 use crate::on_both;
-use crate::site::{LONG, PATIENCE, SHORT, Site, settings, thread};
+use crate::site::{LONG, PATIENCE, SHORT, Site, own, settings, thread};
 use crate::support::{MyFlavour, MyWire};
 
 on_both!(
@@ -160,7 +160,8 @@ async fn without_rights_on_all_tables_it_is_not_taken(flavour: MyFlavour) {
     site.sql(&format!(
         "CREATE TABLE hidden (n int); CREATE USER {account} IDENTIFIED BY 'x'; \
          GRANT PROCESS ON *.* TO {account}; GRANT LOCK TABLES ON {db}.* TO {account}; \
-         GRANT SELECT ON {db}.t TO {account}",
+         GRANT SELECT ON {db}.t TO {account}; \
+         GRANT SELECT ON mysql.time_zone_leap_second TO {account}",
         db = site.db
     ));
     let password = Some(fencewire::base::secret::Secret::new("x".to_owned()));
@@ -210,7 +211,8 @@ async fn what_reaches_across_schemas_is_named(flavour: MyFlavour) {
 /// Somebody else reads `INNODB_TRX` all the time, so that it is never refreshed: the census may see
 /// no transaction, and the lock isn't granted all the same.
 async fn a_stale_cache_does_not_hide_an_open_writer(flavour: MyFlavour) {
-    let site = Site::shared(flavour);
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let poller = {
         let (stop, port) = (stop.clone(), site.cluster.port());

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use mysql_async::Row;
 
 use super::connect::{Control, Flavour};
-use super::judge::{Observed, Prepared, TableLock, Thread, judge};
+use super::judge::{Observed, Prepared, TableLock, Thread, Transaction, judge};
 use super::value::{bytes, key, literal, number, text, thread, words};
 use super::{MyEngine, Seen, same_run};
 use crate::base::ids::Namespace;
@@ -28,7 +28,8 @@ use crate::engine::error::EngineError;
 use crate::engine::identity::EngineTime;
 
 const TRANSACTIONS: &str = "SELECT trx_mysql_thread_id, trx_id, \
-    CAST(UNIX_TIMESTAMP(trx_started) * 1000000 AS SIGNED) FROM information_schema.INNODB_TRX";
+    CAST(UNIX_TIMESTAMP(trx_started) * 1000000 AS SIGNED), trx_state = 'ROLLING BACK' \
+    FROM information_schema.INNODB_TRX";
 
 /// Table locks of the schema, with the thread that has or wants each; no thread means a detached
 /// XA branch.
@@ -96,18 +97,18 @@ impl MyEngine {
             });
         }
         let observed = self.observe(&mut control, schema, &seen).await?;
-        self.look_after_holder(&cutoff.namespace, &observed);
+        self.look_after_holder(&cutoff.namespace, &observed).await;
         Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
     }
 
-    /// A holder whose thread is gone or going has no lock.
-    fn look_after_holder(&self, namespace: &Namespace, observed: &Observed) {
-        let holders = self.connections.holders();
-        let Some(holder) = holders.get(namespace) else {
+    /// A holder whose thread is gone has no lock. One that is listed may have been killed, so it is
+    /// asked as well: its answer shows that the lock stands now, and so ever since it was taken.
+    async fn look_after_holder(&self, namespace: &Namespace, observed: &Observed) {
+        let Some(holder) = self.connections.holders().get(namespace).cloned() else {
             return;
         };
-        let there = observed.threads.get(&holder.thread);
-        if there.is_none_or(|thread| thread.command == "Killed") {
+        let listed = observed.threads.contains_key(&holder.thread);
+        if !listed || !matches!(holder.rows("SELECT 1").await, Some(Ok(_))) {
             holder.declare_lost();
         }
     }
@@ -143,12 +144,13 @@ impl MyEngine {
     pub(super) async fn transactions(
         &self,
         control: &mut Control,
-    ) -> Result<HashMap<u32, (String, EngineTime)>, EngineError> {
+    ) -> Result<HashMap<u32, Transaction>, EngineError> {
         let _turn = self.connections.turn_to_look().await;
         let rows = control.rows("census", TRANSACTIONS).await?;
         let read = |row: &Row| {
             let began = EngineTime(number(row, 2).unwrap_or(0));
-            Some((thread(row, 0)?, (words(row, 1), began)))
+            let rolling_back = number(row, 3) == Some(1);
+            Some((thread(row, 0)?, Transaction { name: words(row, 1), began, rolling_back }))
         };
         Ok(rows.iter().filter_map(read).collect())
     }
@@ -295,7 +297,7 @@ fn entry(transaction: String, thread: &Thread) -> CutoffEntry {
         user: thread.user.clone(),
         application_name: String::new(),
         client: thread.client.clone(),
-        xact_start: thread.transaction.as_ref().map(|(_, began)| *began),
+        xact_start: thread.transaction.as_ref().map(|transaction| transaction.began),
         state: thread.command.clone(),
         statement: thread.statement.clone(),
     }
