@@ -9,6 +9,7 @@
 
 mod build;
 mod control_engine;
+mod killer;
 mod reload;
 mod state_dir;
 
@@ -53,6 +54,7 @@ use crate::wire::{mysql, pg};
 
 use build::{Endpoints, WireDirectory};
 use control_engine::ControlEngine;
+use killer::ControlKiller;
 use reload::Reloading;
 use state_dir::{StateDir, StateDirError};
 
@@ -185,7 +187,7 @@ impl App {
         for engine in checked {
             drop(spawn_named("engine-check", engine.check()));
         }
-        let (sessions, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
+        let (sessions, workers) = start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
         let listening = accept(bound, &workers);
         let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {
@@ -406,11 +408,11 @@ fn build_control(
 
 fn start_workers(
     config: &Arc<Mutex<Config>>,
-    gates: &Arc<Gates>,
-    directory: &Arc<WireDirectory>,
-    metrics: &Arc<Metrics>,
+    parts: (&Arc<Gates>, &Arc<WireDirectory>, &Arc<Metrics>),
+    control: &Arc<Control>,
     started: Instant,
 ) -> Result<(Arc<Sessions>, Arc<Workers>), AppError> {
+    let (gates, directory, metrics) = parts;
     let config = locked(config);
     let most = u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX);
     let sessions = Arc::new(Sessions::new(most));
@@ -427,6 +429,7 @@ fn start_workers(
         directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
         denials,
         sessions: Arc::clone(&sessions),
+        killer: Arc::new(ControlKiller::new(Arc::clone(control))),
         own_key: own_key(&config),
     };
     let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };

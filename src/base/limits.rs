@@ -104,7 +104,7 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
-/// Longest packet of a MySQL login: names, and the 64 KiB of connection attributes that MySQL takes.
+/// Longest packet of a MySQL login: names, and the 64 KiB of attributes that MySQL takes.
 pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
 /// Bits of the proxy's own RSA key, as MySQL's own.
 pub const RSA_KEY_BITS: usize = 2_048;

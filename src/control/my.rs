@@ -170,6 +170,10 @@ impl EnginePort for MyPort {
         Box::pin(self.engine.terminate(backend))
     }
 
+    fn cancel(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
+        Box::pin(self.engine.cancel(backend))
+    }
+
     fn activity<'a>(
         &'a self,
         pids: &'a [i32],

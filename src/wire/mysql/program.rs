@@ -19,8 +19,10 @@ pub(crate) struct Program {
     pub(crate) classified: Option<Classified>,
     /// What it runs by SQL EXECUTE.
     pub(crate) executed: Option<Known>,
-    /// A schema that its opcode names, or the one its statement was prepared under.
+    /// A schema that its opcode names.
     pub(crate) schema: Option<String>,
+    /// The default schema its statement was prepared under, if that is another one now.
+    pub(crate) home: Option<Namespace>,
     /// It reaches more than its text tells.
     pub(crate) anywhere: bool,
 }
@@ -34,6 +36,7 @@ impl Program {
             classified: None,
             executed: None,
             schema: None,
+            home: None,
             anywhere: false,
         }
     }
@@ -61,17 +64,20 @@ impl Program {
     }
 
     /// A prepared statement, run by its number.
-    pub(crate) fn of_statement(command: Command, known: &Known, prepared: &Prepared) -> Self {
+    pub(crate) fn of_statement(
+        command: Command,
+        known: &Known,
+        prepared: &Prepared,
+        home: &Namespace,
+    ) -> Self {
         let mut program = Self::of_text(command, known.classified.clone(), prepared);
-        match &known.home {
-            Some(home) => program.schema = Some(home.database().to_owned()),
-            None => program.anywhere = true,
-        }
+        program.anywhere |= known.home.is_none();
+        program.home = known.home.clone().filter(|then| then != home);
         program
     }
 
     /// A statement that nobody has seen.
-    pub(crate) const fn of_nobody(command: Command) -> Self {
+    pub(crate) fn of_nobody(command: Command) -> Self {
         Self { anywhere: true, ..Self::of_opcode(command, StatementClass::Unprovable) }
     }
 
@@ -118,24 +124,19 @@ impl Program {
 
     /// The schemas it reaches beside the default one.
     pub(crate) fn reach(&self) -> Reach<'_> {
-        let detail = |classified: &'_ Classified| -> Option<bool> {
-            classified.detail().map(|detail| detail.my.any_schema)
-        };
-        let mut texts =
-            self.classified.iter().chain(self.executed.iter().map(|known| &known.classified));
-        if self.anywhere || texts.any(|text| detail(text) == Some(true)) {
+        let executed = self.executed.as_ref();
+        let texts = [self.classified.as_ref(), executed.map(|known| &known.classified)];
+        let details = texts.map(|text| text.and_then(Classified::detail).map(|all| &all.my));
+        if self.anywhere || details.into_iter().flatten().any(|detail| detail.any_schema) {
             return Reach::Anywhere;
         }
-        let names = |classified: Option<&'_ Classified>| -> &[String] {
-            let detail = classified.and_then(Classified::detail);
-            detail.map(|detail| &detail.my.schemas[..]).unwrap_or_default()
-        };
-        let executed = self.executed.as_ref();
-        let home = executed.and_then(|known| known.home.as_ref()).map(Namespace::database);
-        let names = [names(self.classified.as_ref()), names(executed.map(|k| &k.classified))];
-        if names.iter().all(|names| names.is_empty()) && self.schema.is_none() && home.is_none() {
+        let names = details.map(|detail| detail.map_or(&[][..], |detail| &detail.schemas[..]));
+        let then = executed.and_then(|known| known.home.as_ref()).map(Namespace::database);
+        let home = self.home.as_ref().map(Namespace::database);
+        let more = [self.schema.as_deref(), home, then];
+        if names.iter().all(|names| names.is_empty()) && more.iter().all(Option::is_none) {
             return Reach::Home;
         }
-        Reach::Named(names, [self.schema.as_deref(), home])
+        Reach::Named(names, more)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Reach<'a> {
     /// None.
     Home,
     /// Those among these names that are schemas with a gate.
-    Named([&'a [String]; 2], [Option<&'a str>; 2]),
+    Named([&'a [String]; 2], [Option<&'a str>; 3]),
     /// It may be any of the engine.
     Anywhere,
 }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn named(names: &[String]) -> Reach<'_> {
-        Reach::Named([names, &[]], [None, None])
+        Reach::Named([names, &[]], [None; 3])
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         let write = StatementClass::Write;
         assert_eq!(seats.admit(write, Reach::Home, 0).unwrap(), Guard::Off);
         seats.release();
-        for reach in [named(&name("B")), Reach::Named([&[], &[]], [None, Some("b")])] {
+        for reach in [named(&name("B")), Reach::Named([&[], &[]], [None, Some("b"), None])] {
             let refused = seats.admit(write, reach, 0).unwrap_err();
             assert_eq!(refused.denial, Denial::WriteFenced);
             assert_eq!(refused.namespace, Namespace::parse("e/b").unwrap());

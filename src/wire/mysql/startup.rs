@@ -74,8 +74,7 @@ pub(crate) struct Greeting {
     payload: Vec<u8>,
     /// Where the low half of the capability bits is.
     low: usize,
-    /// The engine's version as it says it.
-    pub(crate) version: String,
+    mariadb: bool,
     /// The engine's number of the connection.
     pub(crate) thread: u32,
     /// What the engine offers.
@@ -108,9 +107,10 @@ impl Greeting {
         let [c, d] = *high;
         let low = u32::from_le_bytes([a, b, c, d]);
         let extended = if low & bits::MYSQL == 0 { u32::from_le_bytes(*extended) } else { 0 };
+        let named = version.windows(7).any(|part| part == b"MariaDB");
         Some(Self {
             low: at,
-            version: String::from_utf8_lossy(version).into_owned(),
+            mariadb: low & bits::MYSQL == 0 || named,
             thread: u32::from_le_bytes(*thread),
             offered: Capabilities::of(low, extended),
             nonce,
@@ -120,8 +120,8 @@ impl Greeting {
     }
 
     /// Whether it is MariaDB that greets.
-    pub(crate) fn is_mariadb(&self) -> bool {
-        !self.offered.has(bits::MYSQL) || self.version.contains("MariaDB")
+    pub(crate) const fn is_mariadb(&self) -> bool {
+        self.mariadb
     }
 
     /// What clients are offered: what the engine offers and the proxy can relay, and TLS if the
@@ -169,7 +169,7 @@ pub(crate) struct Login {
 
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Login(user {:?}, auth ***)", String::from_utf8_lossy(&self.user))
+        write!(f, "Login(user {}, auth ***)", self.user.escape_ascii())
     }
 }
 
