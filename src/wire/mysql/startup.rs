@@ -75,6 +75,8 @@ pub(crate) struct Greeting {
     /// Where the low half of the capability bits is.
     low: usize,
     mariadb: bool,
+    /// The engine's version as it says it.
+    pub(crate) version: String,
     /// The engine's number of the connection.
     pub(crate) thread: u32,
     /// What the engine offers.
@@ -111,6 +113,7 @@ impl Greeting {
         Some(Self {
             low: at,
             mariadb: low & bits::MYSQL == 0 || named,
+            version: String::from_utf8_lossy(version).into_owned(),
             thread: u32::from_le_bytes(*thread),
             offered: Capabilities::of(low, extended),
             nonce,
