@@ -10,7 +10,7 @@ mod acceptance_mysql;
 mod support;
 
 use acceptance::{PATIENCE, applied, fail_after, patient, refused, still_draining};
-use acceptance_mysql::{MyLatch, MySite, code, on_both, own, thread};
+use acceptance_mysql::{MySite, code, on_both, own, thread};
 use serde_json::{Value, json};
 use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
@@ -104,33 +104,47 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: 
     }
 }
 
+/// The statement waits for a row: unlike a wait for a user lock, nothing there looks whether the
+/// client is still connected.
 fn kill9_with_a_drain_running_waits_for_the_orphaned_thread(flavour: MyFlavour) {
-    let cluster = MyCluster::shared(flavour);
-    let mut proxy = Proxy::start_my(cluster);
-    let site = MySite::new(cluster, &proxy);
+    let (cluster, mut proxy) = own(flavour);
+    let site = MySite::new(&cluster, &proxy);
     let db = site.db.clone();
-    let latch = MyLatch::shut(&site);
+    cluster.create_db("gate");
+    cluster.sql("gate", "CREATE TABLE row_of (n int PRIMARY KEY); INSERT INTO row_of VALUES (1)");
+    let mut keeper = MyWire::connect(cluster.port(), "wire", "gate");
+    keeper.query("BEGIN").ok();
+    keeper.query("SELECT n FROM row_of FOR UPDATE").ok();
     let mut writer = site.client();
     let id = thread(&writer);
-    writer.begin_query(&format!("INSERT INTO t SELECT passed FROM {}", latch.wait())).unwrap();
-    site.wait_at_latch(id);
+    writer.query("SET SESSION innodb_lock_wait_timeout = 600").ok();
+    writer.begin_query("INSERT INTO t SELECT n FROM gate.row_of").unwrap();
+    let status = match flavour {
+        MyFlavour::MariaDb => "information_schema",
+        MyFlavour::MySql => "performance_schema",
+    };
+    let waits = format!(
+        "SELECT VARIABLE_VALUE FROM {status}.global_status \
+         WHERE VARIABLE_NAME = 'Innodb_row_lock_current_waits'"
+    );
+    site.wait_sql(&waits, "1");
     let body = site.acquire_body(&uuid(), &fail_after(0));
     still_draining(&site.acquire(&body));
 
     proxy.kill9();
     assert!(writer.answer(&[]).is_err(), "a dead proxy answered");
     proxy.restart();
-    let site = MySite { cluster, proxy: &proxy, db };
+    let site = MySite { cluster: &cluster, proxy: &proxy, db };
     assert_eq!(site.state(), DRAINING, "a restart advances nothing");
     // The statement goes on in the engine, though its client and its proxy are gone.
-    site.wait_at_latch(id);
     let replay = site.acquire_body(body["operation_id"].as_str().unwrap(), &patient());
     let answer = std::thread::scope(|scope| {
         let replay = scope.spawn(|| site.acquire(&replay));
         site.wait_blocked_by(id);
         site.stays_draining(5);
         assert!(!replay.is_finished(), "acknowledged while the orphan runs");
-        latch.open();
+        assert_eq!(site.sql(&waits), "1");
+        keeper.query("COMMIT").ok();
         replay.join().unwrap()
     });
     applied(&answer);
