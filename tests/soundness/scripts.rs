@@ -149,7 +149,7 @@ impl Reader {
         let first = words.first().copied().unwrap_or_default().to_ascii_lowercase();
         match first.as_str() {
             "delimiter" if dashed.is_some() => {
-                words.get(1).unwrap_or(&";").clone_into(&mut self.delimiter);
+                self.delimiter = (*words.get(1).unwrap_or(&";")).to_owned();
             }
             "perl" | "write_file" | "append_file" => {
                 let named = words.get(if first == "perl" { 1 } else { 2 }).copied();
@@ -197,7 +197,7 @@ impl Reader {
         let word = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or("");
         let word = word.to_ascii_lowercase();
         if word == "delimiter" {
-            text[word.len()..].trim().clone_into(&mut self.delimiter);
+            self.delimiter = text[word.len()..].trim().to_owned();
             return;
         }
         let own = COMMANDS.contains(&word.as_str())

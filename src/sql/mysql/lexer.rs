@@ -271,14 +271,9 @@ impl<'a> MyLexer<'a> {
             if high < 0x80 || self.reading.encoding != MyEncoding::Utf8 {
                 break;
             }
-            let length = if high >= 0xf0 {
-                0
-            } else if high >= 0xe0 {
-                3
-            } else {
-                2
-            };
-            if length == 0 || !rest.get(..length).is_some_and(|c| std::str::from_utf8(c).is_ok()) {
+            let length = if high >= 0xe0 { 3 } else { 2 };
+            let whole = rest.get(..length).is_some_and(|c| std::str::from_utf8(c).is_ok());
+            if high >= 0xf0 || !whole {
                 break;
             }
             self.at += length;

@@ -498,7 +498,7 @@ fn spaced(text: &str, seeds: &[u8]) -> String {
         }
         if c == ' ' && quote.is_none() {
             out.push_str(GAPS[usize::from(seed) % GAPS.len()]);
-        } else if quote.is_none() && seed % 2 == 0 {
+        } else if quote.is_none() && seed.is_multiple_of(2) {
             out.extend(c.to_uppercase());
         } else {
             out.push(c);
