@@ -74,7 +74,7 @@ impl<'a> Oracle<'a> {
             self.session.query(&format!("SET SESSION {setting}")).ok();
         }
         // A script may have dropped it.
-        let _ = self.session.query("USE test");
+        drop(self.session.query("USE test"));
     }
 
     /// What grows when something is written.

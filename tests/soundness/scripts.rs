@@ -89,7 +89,7 @@ const COMMANDS: &[&str] = &[
 ];
 
 /// The scripts of one engine, sorted by name.
-pub fn corpus(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn corpus(folder: &str) -> Vec<PathBuf> {
     let tools = std::env::var_os("FENCEWIRE_TOOLS_DIR").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/fencewire-tools"),
         PathBuf::from,
@@ -104,7 +104,7 @@ pub fn corpus(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The statements of a script; none when it isn't UTF-8.
-pub fn statements(file: &Path) -> Vec<String> {
+pub(crate) fn statements(file: &Path) -> Vec<String> {
     let Ok(script) = String::from_utf8(std::fs::read(file).unwrap()) else { return Vec::new() };
     let mut reader = Reader { delimiter: ";".to_owned(), ..Reader::default() };
     for line in script.lines() {
