@@ -11,7 +11,7 @@
 //! state: lexing rules come in, and what a prepared name stands for is the caller's to know.
 
 mod lifecycle;
-mod phrase;
+pub(super) mod phrase;
 mod plan;
 mod read;
 mod session;
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use super::cache::{Cache, CacheStats, KeyMaker};
 use super::dialect::{Lexing, PgLexing};
 use super::lexer::{TokenKind, Unlexable};
+use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
 use super::statement::{Classified, Detail, Part, StatementClass, Sum};
 use super::trusted::Trusted;
 use phrase::{LowerWord, Phrase, Tokens};
@@ -236,8 +237,48 @@ impl Classifier {
     pub fn classify(&mut self, text: &[u8], lexing: impl Into<Lexing>) -> Classified {
         match lexing.into() {
             Lexing::Postgres(rules) => self.classify_postgres(text, rules),
-            Lexing::MySql(_) => Classified::unreadable_mysql(),
+            Lexing::MySql(rules) => self.classify_mysql(text, rules),
         }
+    }
+
+    /// Reads a MySQL text in every way its engine may, and takes the stricter answer.
+    fn classify_mysql(&mut self, text: &[u8], rules: MyLexing) -> Classified {
+        if rules.hides(text) {
+            return Classified::unreadable_mysql();
+        }
+        let oversized = text.len() > MAX_PROVABLE_TEXT;
+        let mut answer: Option<Classified> = None;
+        let mut add = |found: Classified| {
+            answer = Some(match answer.take() {
+                Some(before) => before.or(found),
+                None => found,
+            });
+        };
+        for reading in mysql::readings(rules, text) {
+            let (found, executable) = self.read_mysql(text, reading, oversized);
+            add(found);
+            if executable {
+                for executable in [Executable::Always, Executable::Never] {
+                    add(self.read_mysql(text, Reading { executable, ..reading }, oversized).0);
+                }
+            }
+        }
+        answer.unwrap_or_else(Classified::unreadable_mysql)
+    }
+
+    /// One reading of a MySQL text, and whether it holds an executable comment.
+    fn read_mysql(&mut self, text: &[u8], reading: Reading, oversized: bool) -> (Classified, bool) {
+        let lexer = MyLexer::new(text, reading);
+        let Ok((key, executable)) = self.keys.mysql_key(text, &lexer, oversized) else {
+            return (Classified::unreadable_mysql(), false); // nothing is stricter
+        };
+        if let Some(known) = self.cache.find(key) {
+            return (known, executable);
+        }
+        let found = mysql::summary(text, reading, &self.trusted, !oversized)
+            .unwrap_or_else(|_: Unlexable| Classified::unreadable_mysql());
+        self.cache.keep(key, found.clone());
+        (found, executable)
     }
 
     fn classify_postgres(&mut self, text: &[u8], lexing: PgLexing) -> Classified {

@@ -17,7 +17,7 @@ use super::dialect::PgLexing;
 pub(super) enum TokenKind {
     /// Unquoted identifier or keyword.
     Word,
-    /// `"…"`.
+    /// `"…"`; MySQL's `` `…` ``.
     Quoted,
     /// `U&"…"`: its text isn't decoded.
     UnicodeQuoted,
@@ -30,8 +30,12 @@ pub(super) enum TokenKind {
     /// `B'…'` or `X'…'`.
     Bits,
     Number,
-    /// `$1`.
+    /// `$1`; MySQL's `?`.
     Parameter,
+    /// MySQL only: `@name`, `@'name'`, or the sign alone.
+    Variable,
+    /// MySQL only: `@@`, in front of a setting's name.
+    Setting,
     Operator,
     /// `::`.
     Cast,
@@ -43,7 +47,7 @@ pub(super) enum TokenKind {
     Close,
     OpenSquare,
     CloseSquare,
-    /// A byte that no PostgreSQL token begins with.
+    /// A byte that no token begins with.
     Stray,
 }
 
@@ -60,6 +64,8 @@ impl TokenKind {
             Self::Word
             | Self::Quoted
             | Self::UnicodeQuoted
+            | Self::Variable
+            | Self::Setting
             | Self::Operator
             | Self::Cast
             | Self::Colon
@@ -93,6 +99,18 @@ impl Token {
 /// The text has no valid reading: something is left open, or malformed in a way the engine refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unlexable;
+
+/// Gives a text's tokens in their order, by the rules of one family of engines.
+pub(super) trait Scan {
+    /// The next token, or `None` at the end of the text.
+    fn next_token(&mut self) -> Result<Option<Token>, Unlexable>;
+}
+
+impl Scan for Lexer<'_> {
+    fn next_token(&mut self) -> Result<Option<Token>, Unlexable> {
+        Lexer::next_token(self)
+    }
+}
 
 /// Reads tokens off a text, one after the other.
 #[derive(Debug, Clone)]

@@ -5,6 +5,22 @@
 //!
 //! Called by the classifier, which dispatches on the lexing rules it gets.
 
+mod classify;
+mod commands;
 mod dialect;
+mod lexer;
+mod names;
+mod read;
+mod schema;
+mod session;
+mod split;
+mod transaction;
+mod words;
+
+#[cfg(test)]
+mod tests;
 
 pub use dialect::{MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle};
+
+pub(super) use classify::{readings, summary};
+pub(super) use lexer::{Executable, MyLexer, Reading};

@@ -9,7 +9,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::mysql::SessionChange;
+use super::mysql::{MyLexing, SessionChange};
+use crate::base::limits::CLASSIFIED_SCHEMAS_MAX;
 
 /// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
 ///
@@ -108,11 +109,11 @@ impl Shape {
     const RESET_THEN_MORE: u32 = 1 << 7;
     const END_THEN_MORE: u32 = 1 << 8;
     const CHANGES_LEXING: u32 = 1 << 9;
-    const COMMITS_IMPLICITLY: u32 = 1 << 10;
-    const CHANGES_AUTOCOMMIT: u32 = 1 << 11;
-    const KEEPS_LOCKS: u32 = 1 << 12;
-    const CHANGES_SCHEMA: u32 = 1 << 13;
-    const XA: u32 = 1 << 14;
+    pub(super) const COMMITS_IMPLICITLY: u32 = 1 << 10;
+    pub(super) const CHANGES_AUTOCOMMIT: u32 = 1 << 11;
+    pub(super) const KEEPS_LOCKS: u32 = 1 << 12;
+    pub(super) const CHANGES_SCHEMA: u32 = 1 << 13;
+    pub(super) const XA: u32 = 1 << 14;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -245,7 +246,6 @@ impl Shape {
     }
 
     /// What may be true of either.
-    #[expect(dead_code, reason = "the MySQL readings are the next commit")]
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
         let any = self.0 | other.0;
@@ -329,6 +329,39 @@ pub struct MyDetail {
     pub kill: Option<Kill>,
 }
 
+impl MyDetail {
+    /// Takes a schema's name in, within the bound.
+    pub(super) fn name_schema(&mut self, name: String) {
+        if self.schemas.contains(&name) {
+            return;
+        }
+        if self.schemas.len() >= CLASSIFIED_SCHEMAS_MAX {
+            self.any_schema = true;
+        } else {
+            self.schemas.push(name);
+        }
+    }
+
+    /// What may be true of either reading.
+    fn or(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        for name in &other.schemas {
+            both.name_schema(name.clone());
+        }
+        both.any_schema |= other.any_schema;
+        if self.default_schema != other.default_schema {
+            both.default_schema = None;
+        }
+        both.change = self.change.or(other.change);
+        both.prepared.extend(other.prepared.iter().cloned());
+        both.deallocated.extend(other.deallocated.iter().cloned());
+        if self.kill != other.kill {
+            both.kill = None;
+        }
+        both
+    }
+}
+
 /// `KILL [HARD|SOFT] [CONNECTION|QUERY] number`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
@@ -345,6 +378,24 @@ impl Detail {
     #[must_use]
     pub const fn reaches_databases(&self) -> bool {
         self.any_database || !self.databases.is_empty()
+    }
+
+    /// What may be true of either reading.
+    fn or(&self, other: &Self) -> Self {
+        let both = |one: &[String], two: &[String]| {
+            let mut all = one.to_vec();
+            all.extend(two.iter().filter(|name| !one.contains(name)).cloned());
+            all
+        };
+        let mut prepares = self.prepares.clone();
+        prepares.extend(other.prepares.iter().cloned());
+        Self {
+            prepares,
+            executes: both(&self.executes, &other.executes),
+            databases: both(&self.databases, &other.databases),
+            any_database: self.any_database || other.any_database,
+            my: self.my.or(&other.my),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -370,6 +421,22 @@ impl Classified {
         Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
     }
 
+    /// What may be true when a text can be read in two ways.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self == other {
+            return self;
+        }
+        let detail = match (self.detail, other.detail) {
+            (None, None) => None,
+            (one, two) => {
+                let empty = Arc::new(Detail::default());
+                let (one, two) = (one.unwrap_or_else(|| Arc::clone(&empty)), two.unwrap_or(empty));
+                Some(Arc::new(one.or(&two)))
+            }
+        };
+        Self { class: self.class.strongest(other.class), shape: self.shape.or(other.shape), detail }
+    }
+
     /// The strongest class among the statements.
     #[must_use]
     pub const fn class(&self) -> StatementClass {
@@ -388,6 +455,17 @@ impl Classified {
             MyDetail { any_schema: true, change: SessionChange::UNKNOWN, ..MyDetail::default() };
         let detail = Some(Arc::new(Detail { any_database: true, my, ..Detail::default() }));
         Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
+    }
+
+    /// The lexing rules behind this program when it ran without an error; `rules` are those it was
+    /// classified under. After an error they may be either: [`MyLexing::or`].
+    #[must_use]
+    pub fn lexing_after(&self, rules: MyLexing) -> MyLexing {
+        match self.detail() {
+            Some(detail) => rules.after(&detail.my.change),
+            None if self.shape.changes_lexing() => rules.uncertain(),
+            None => rules,
+        }
     }
 
     /// Names to look up, if there are any.
@@ -417,12 +495,21 @@ pub(super) struct Part {
     pub(super) commits: bool,
     pub(super) breaks: GuardBreak,
     pub(super) lexing: bool,
+    /// More bits of the program's [`Shape`]: those that only MySQL has.
+    pub(super) extra: u32,
 }
 
 impl Part {
     /// A statement that has a class and no other effect.
     pub(super) const fn of(class: StatementClass) -> Self {
-        Self { class, tx: TxEffect::None, commits: false, breaks: GuardBreak::None, lexing: false }
+        Self {
+            class,
+            tx: TxEffect::None,
+            commits: false,
+            breaks: GuardBreak::None,
+            lexing: false,
+            extra: 0,
+        }
     }
 }
 
@@ -452,6 +539,7 @@ impl Sum {
         }
         self.set(part.commits, Shape::COMMITS);
         self.set(part.lexing, Shape::CHANGES_LEXING);
+        self.bits |= part.extra;
         self.set(part.breaks != GuardBreak::None, Shape::BREAKS_GUARD);
         match part.breaks {
             GuardBreak::Reset => self.reset_seen = true,

@@ -94,6 +94,8 @@ fn write_out(text: Phrase<'_>) -> Option<String> {
             }
             TokenKind::Quoted
             | TokenKind::Parameter
+            | TokenKind::Variable
+            | TokenKind::Setting
             | TokenKind::Colon
             | TokenKind::Comma
             | TokenKind::Semicolon

@@ -201,7 +201,6 @@ impl MyLexing {
     }
 
     /// Whether this text can't be read byte by byte under these rules.
-    #[expect(dead_code, reason = "the MySQL lexer is the next commit")]
     pub(in crate::sql) fn hides(self, text: &[u8]) -> bool {
         match self.encoding {
             MyEncoding::Utf8 | MyEncoding::AsciiSafe => false,
@@ -272,6 +271,20 @@ impl SessionChange {
         autocommit: Some(Toggle::Unknown),
         read_only: Some(Toggle::Unknown),
     };
+
+    /// What may be set when it may be either of two: what one of them doesn't touch stays as it was,
+    /// which isn't known here.
+    pub(in crate::sql) fn or(self, other: Self) -> Self {
+        fn either<T: PartialEq>(one: Option<T>, two: Option<T>, unknown: T) -> Option<T> {
+            if one == two { one } else { Some(unknown) }
+        }
+        Self {
+            sql_mode: either(self.sql_mode, other.sql_mode, SqlMode::UNKNOWN),
+            encoding: either(self.encoding, other.encoding, MyEncoding::Unsafe),
+            autocommit: either(self.autocommit, other.autocommit, Toggle::Unknown),
+            read_only: either(self.read_only, other.read_only, Toggle::Unknown),
+        }
+    }
 
     /// Both, one after the other.
     #[must_use]
