@@ -35,6 +35,7 @@ gtid_strict_mode = ON
 
 const MYSQL: &str = "\
 mysqlx = OFF
+secure_file_priv = NULL
 gtid_mode = ON
 enforce_gtid_consistency = ON
 tls_version = ''
