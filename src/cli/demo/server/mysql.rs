@@ -188,17 +188,17 @@ pub(super) fn init(server: &mut Server) -> Result<(), DemoError> {
     let data_option = format!("--datadir={}", data.display());
     let commands = match &programs.install {
         Some(install) => {
-            let mut make = server.program(install);
+            let mut make = ours(server, install);
             make.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
             make.args(["--skip-test-db", "--skip-name-resolve", &data_option]).args(fast);
-            let mut add = server.program(&programs.server);
+            let mut add = ours(server, &programs.server);
             add.args(["--no-defaults", "--bootstrap", &data_option]).args(fast);
             let input = File::open(&secret).map_err(|e| file("can't read", &secret, e))?;
             add.stdin(Stdio::from(input));
             vec![("mariadb-install-db", make), ("mariadbd --bootstrap", add)]
         }
         None => {
-            let mut make = server.program(&programs.server);
+            let mut make = ours(server, &programs.server);
             make.args(["--no-defaults", "--initialize-insecure", &data_option]).args(fast);
             make.arg(format!("--init-file={}", secret.display())).args(own_files(programs));
             vec![("mysqld --initialize", make)]
@@ -232,9 +232,17 @@ fn settings(server: &Server) -> String {
     lines
 }
 
+/// A program of the server's that keeps its temporary files in the folder: its user may not be
+/// able to write where we do.
+fn ours(server: &Server, path: &Path) -> Command {
+    let mut command = server.program(path);
+    command.env("TMPDIR", server.folder.join("tmp"));
+    command
+}
+
 /// The command that runs the server.
 pub(super) fn server(server: &Server, programs: &Programs) -> Command {
-    let mut command = server.program(&programs.server);
+    let mut command = ours(server, &programs.server);
     command.arg(format!("--defaults-file={}", server.folder.join("my.cnf").display()));
     command.args(own_files(programs));
     command
