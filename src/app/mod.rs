@@ -187,7 +187,8 @@ impl App {
         for engine in checked {
             drop(spawn_named("engine-check", engine.check()));
         }
-        let (sessions, workers) = start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
+        let (sessions, workers) =
+            start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
         let listening = accept(bound, &workers);
         let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {

@@ -235,9 +235,7 @@ impl Tracker {
             | Place::PreparedColumns(_)
             | Place::Stream
             | Place::Text => false,
-            Place::Rows | Place::Definitions => {
-                matches!(first, EOF | ERR) && length < PAYLOAD_MAX
-            }
+            Place::Rows | Place::Definitions => matches!(first, EOF | ERR) && length < PAYLOAD_MAX,
             Place::Nothing
             | Place::Ok
             | Place::Result

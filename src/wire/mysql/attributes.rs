@@ -58,7 +58,8 @@ mod tests {
     fn the_text_stands_behind_the_list() {
         assert_eq!(text(b"\0\x01select 1"), Some(&b"select 1"[..]));
         // One string, one null, one integer, one time.
-        let list = b"\x04\x01\x02\x01\xfe\0\x01a\xfe\0\x01b\x03\0\x01c\x0c\0\0\x02hi\x01\0\0\0\x04abcd";
+        let list =
+            b"\x04\x01\x02\x01\xfe\0\x01a\xfe\0\x01b\x03\0\x01c\x0c\0\0\x02hi\x01\0\0\0\x04abcd";
         assert_eq!(text(&[list, &b"do 1"[..]].concat()), Some(&b"do 1"[..]));
     }
 

@@ -78,12 +78,10 @@ impl Conversation {
                 }
             }
             Command::Prepare if !well => self.prepared.failed(),
-            Command::InitDb if well && !schema_told => {
-                match program.schema.clone() {
-                    Some(schema) => self.move_to(&schema),
-                    None => self.lost = true,
-                }
-            }
+            Command::InitDb if well && !schema_told => match program.schema.clone() {
+                Some(schema) => self.move_to(&schema),
+                None => self.lost = true,
+            },
             Command::DropDb if well => self.leave_dropped(),
             Command::ChangeUser | Command::ResetConnection => self.apply_reset(program, well),
             Command::Quit

@@ -100,12 +100,7 @@ impl Conversation {
     }
 
     /// Injects what a program needs in front of it, or what the guard left behind.
-    pub(crate) fn arm(
-        &mut self,
-        guard: Guard,
-        program: &Program,
-        out: &mut Outgoing<'_>,
-    ) -> Armed {
+    pub(crate) fn arm(&mut self, guard: Guard, program: &Program, out: &mut Outgoing<'_>) -> Armed {
         if removed(Removable::ReadOnlyGuard) {
             return Armed::Done;
         }

@@ -29,3 +29,5 @@ pub(crate) mod startup;
 
 #[cfg(test)]
 mod answers_tests;
+#[cfg(test)]
+mod tests;

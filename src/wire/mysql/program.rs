@@ -117,9 +117,9 @@ impl Program {
     /// is what the session has: turning it on ends a transaction only where it was off.
     pub(crate) fn commits_implicitly(&self, autocommit: bool) -> bool {
         self.runs()
-            && self
-                .shapes()
-                .any(|shape| shape.commits_implicitly() && !(shape.changes_autocommit() && autocommit))
+            && self.shapes().any(|shape| {
+                shape.commits_implicitly() && !(shape.changes_autocommit() && autocommit)
+            })
     }
 
     /// The schemas it reaches beside the default one.
