@@ -13,12 +13,12 @@
 //! `INNODB_TRX` alone proves nothing: it is a cache that any other fast reader keeps from being
 //! refreshed. It adds transactions to threads; that there are none is what the engine lock shows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mysql_async::Row;
 
 use super::connect::{Control, Flavour};
-use super::judge::{Observed, Prepared, TableLock, Thread, judge};
+use super::judge::{Observed, Prepared, TableLock, Thread, Transaction, judge};
 use super::value::{bytes, key, literal, number, text, thread, words};
 use super::{MyEngine, Seen, same_run};
 use crate::base::ids::Namespace;
@@ -28,7 +28,8 @@ use crate::engine::error::EngineError;
 use crate::engine::identity::EngineTime;
 
 const TRANSACTIONS: &str = "SELECT trx_mysql_thread_id, trx_id, \
-    CAST(UNIX_TIMESTAMP(trx_started) * 1000000 AS SIGNED) FROM information_schema.INNODB_TRX";
+    CAST(UNIX_TIMESTAMP(trx_started) * 1000000 AS SIGNED), trx_state = 'ROLLING BACK' \
+    FROM information_schema.INNODB_TRX";
 
 /// Table locks of the schema, with the thread that has or wants each; no thread means a detached
 /// XA branch.
@@ -96,18 +97,18 @@ impl MyEngine {
             });
         }
         let observed = self.observe(&mut control, schema, &seen).await?;
-        self.look_after_holder(&cutoff.namespace, &observed);
+        self.look_after_holder(&cutoff.namespace, &observed).await;
         Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
     }
 
-    /// A holder whose thread is gone or going has no lock.
-    fn look_after_holder(&self, namespace: &Namespace, observed: &Observed) {
-        let holders = self.connections.holders();
-        let Some(holder) = holders.get(namespace) else {
+    /// A holder whose thread is gone has no lock. One that is listed may have been killed, so it is
+    /// asked as well: its answer shows that the lock stands now, and so ever since it was taken.
+    async fn look_after_holder(&self, namespace: &Namespace, observed: &Observed) {
+        let Some(holder) = self.connections.holders().get(namespace).cloned() else {
             return;
         };
-        let there = observed.threads.get(&holder.thread);
-        if there.is_none_or(|thread| thread.command == "Killed") {
+        let listed = observed.threads.contains_key(&holder.thread);
+        if !listed || !matches!(holder.rows("SELECT 1").await, Some(Ok(_))) {
             holder.declare_lost();
         }
     }
@@ -135,20 +136,44 @@ impl MyEngine {
                 thread.table = Some(held.table);
             }
         }
+        self.forget_ended(control, &mut threads).await?;
         let prepared = self.prepared(control, schema).await?;
         Ok(Observed { schema: schema.to_owned(), threads, prepared })
+    }
+
+    /// Takes transactions away that have ended since the engine's cache was filled, so that another
+    /// program that keeps the cache from being refreshed can't hold a drain up. The engine's status
+    /// report is made anew for each reader, at a price: it is asked for only when somebody would
+    /// block, and where it was cut for its length nothing is taken away.
+    async fn forget_ended(
+        &self,
+        control: &mut Control,
+        threads: &mut HashMap<u32, Thread>,
+    ) -> Result<(), EngineError> {
+        if !threads.values().any(|thread| !thread.own && thread.transaction.is_some()) {
+            return Ok(());
+        }
+        let row = control.row("census", "SHOW ENGINE INNODB STATUS").await?;
+        let Some(active) = active_threads(&words(&row, 2)) else {
+            return Ok(());
+        };
+        for thread in threads.values_mut() {
+            thread.transaction.take_if(|_| !active.contains(&thread.id));
+        }
+        Ok(())
     }
 
     /// Transactions by thread.
     pub(super) async fn transactions(
         &self,
         control: &mut Control,
-    ) -> Result<HashMap<u32, (String, EngineTime)>, EngineError> {
+    ) -> Result<HashMap<u32, Transaction>, EngineError> {
         let _turn = self.connections.turn_to_look().await;
         let rows = control.rows("census", TRANSACTIONS).await?;
         let read = |row: &Row| {
             let began = EngineTime(number(row, 2).unwrap_or(0));
-            Some((thread(row, 0)?, (words(row, 1), began)))
+            let rolling_back = number(row, 3) == Some(1);
+            Some((thread(row, 0)?, Transaction { name: words(row, 1), began, rolling_back }))
         };
         Ok(rows.iter().filter_map(read).collect())
     }
@@ -247,6 +272,26 @@ impl MyEngine {
     }
 }
 
+/// The threads that a status report shows in a transaction; `None` for a report that was cut, or
+/// that isn't one.
+fn active_threads(report: &str) -> Option<HashSet<u32>> {
+    if !report.contains("LIST OF TRANSACTIONS FOR EACH SESSION:") || report.contains("truncated...")
+    {
+        return None;
+    }
+    let mut active = HashSet::new();
+    // Each transaction has a line of its own, and behind it one that names its thread.
+    for part in report.split("---TRANSACTION ").skip(1) {
+        let head = part.lines().next().unwrap_or_default();
+        let named = part.lines().find_map(|line| line.split_once(" thread id "));
+        let thread = named.and_then(|(_, rest)| rest.split(',').next()?.trim().parse().ok());
+        if let (false, Some(thread)) = (head.contains("not started"), thread) {
+            active.insert(thread);
+        }
+    }
+    Some(active)
+}
+
 fn described(row: &Row) -> Option<Thread> {
     Some(Thread {
         id: thread(row, 0)?,
@@ -295,8 +340,26 @@ fn entry(transaction: String, thread: &Thread) -> CutoffEntry {
         user: thread.user.clone(),
         application_name: String::new(),
         client: thread.client.clone(),
-        xact_start: thread.transaction.as_ref().map(|(_, began)| *began),
+        xact_start: thread.transaction.as_ref().map(|transaction| transaction.began),
         state: thread.command.clone(),
         statement: thread.statement.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_report_tells_who_is_in_a_transaction() {
+        let report = "LIST OF TRANSACTIONS FOR EACH SESSION:\n\
+            ---TRANSACTION 421, not started\n0 lock struct(s)\n\
+            MySQL thread id 9, OS thread handle 1, query id 5 localhost root\n\
+            ---TRANSACTION 31, ACTIVE 0 sec\n1 lock struct(s), undo log entries 1\n\
+            MariaDB thread id 46, OS thread handle 140, query id 119 localhost root\n\
+            ---TRANSACTION (0x7f69), not started\n0 lock struct(s)\n--------\nFILE I/O\n";
+        assert_eq!(active_threads(report), Some(HashSet::from([46])));
+        assert_eq!(active_threads(&format!("{report} ... truncated...\n")), None);
+        assert_eq!(active_threads(""), None);
     }
 }

@@ -31,6 +31,15 @@ pub(super) enum TableLock {
     Write,
 }
 
+/// One transaction of the engine's cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Transaction {
+    /// The engine's own name of it.
+    pub(super) name: String,
+    pub(super) began: EngineTime,
+    pub(super) rolling_back: bool,
+}
+
 /// One thread with what is known about its transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Thread {
@@ -41,8 +50,7 @@ pub(super) struct Thread {
     pub(super) command: String,
     pub(super) state: String,
     pub(super) statement: String,
-    /// The engine's name of its transaction and when that began.
-    pub(super) transaction: Option<(String, EngineTime)>,
+    pub(super) transaction: Option<Transaction>,
     pub(super) lock: TableLock,
     /// The first table of the schema on which it has that lock.
     pub(super) table: Option<String>,
@@ -74,8 +82,10 @@ impl Thread {
         self.command.starts_with("Binlog Dump")
     }
 
+    /// Ended by somebody, or undoing by itself. Not every process list says that a thread was
+    /// killed; the transaction does.
     fn is_killed(&self) -> bool {
-        self.command == "Killed"
+        self.command == "Killed" || self.transaction.as_ref().is_some_and(|t| t.rolling_back)
     }
 
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.
@@ -85,8 +95,8 @@ impl Thread {
 
     /// Its transaction's name with the thread's, which is what a cutoff keeps.
     pub(super) fn open(&self) -> Option<String> {
-        let (name, _) = self.transaction.as_ref()?;
-        Some(format!("{}/{name}", self.id))
+        let transaction = self.transaction.as_ref()?;
+        Some(format!("{}/{}", self.id, transaction.name))
     }
 }
 
@@ -248,7 +258,7 @@ pub(super) fn blocker(
         },
         wait: Some(thread.state.clone()).filter(|state| !state.is_empty()),
         why,
-        age_ms: thread.transaction.as_ref().map(|(_, began)| now.ms_since(*began)),
+        age_ms: thread.transaction.as_ref().map(|transaction| now.ms_since(transaction.began)),
         statement: thread.statement.clone(),
         object: thread.table.clone(),
     }

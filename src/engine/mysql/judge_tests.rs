@@ -18,8 +18,12 @@ fn sleeping(id: u32) -> Thread {
     Thread { id, schema: Some("app".to_owned()), command: "Sleep".to_owned(), ..Thread::default() }
 }
 
+fn transaction(name: &str) -> Option<Transaction> {
+    Some(Transaction { name: name.to_owned(), began: EngineTime(5), rolling_back: false })
+}
+
 fn in_transaction(id: u32) -> Thread {
-    Thread { transaction: Some(("77".to_owned(), EngineTime(5))), ..sleeping(id) }
+    Thread { transaction: transaction("77"), ..sleeping(id) }
 }
 
 fn proxied_by(id: u32, is_writer: bool) -> ProxyView {
@@ -66,7 +70,7 @@ fn a_transaction_of_the_cutoff_blocks_unless_a_reader_of_ours_has_it() {
     assert_eq!(whys(&open, &open, &ProxyView::default()), [Why::OpenAtCutoff]);
     assert_eq!(whys(&open, &open, &proxied_by(7, true)), [Why::OpenAtCutoff]);
     assert_eq!(whys(&open, &open, &proxied_by(7, false)), []);
-    let other = Thread { transaction: Some(("78".to_owned(), EngineTime(6))), ..sleeping(7) };
+    let other = Thread { transaction: transaction("78"), ..sleeping(7) };
     assert_eq!(whys(&open, &[other], &ProxyView::default()), [Why::DirectInTransaction]);
 }
 
@@ -84,6 +88,9 @@ fn a_killed_thread_and_an_orphan_block_until_they_are_gone() {
     let killed = Thread { command: "Killed".to_owned(), ..sleeping(7) };
     assert_eq!(whys(&[], &[killed.clone()], &ProxyView::default()), [Why::RollingBack]);
     assert_eq!(whys(&[], &[killed], &proxied_by(7, false)), [Why::RollingBack]);
+    let mut undoing = in_transaction(7);
+    undoing.transaction.as_mut().unwrap().rolling_back = true;
+    assert_eq!(whys(&[], &[undoing], &ProxyView::default()), [Why::RollingBack]);
     let orphan = Orphan { pid: key(7), session: SessionId(2), backend_start: None };
     let view = ProxyView { orphans: vec![orphan], ..ProxyView::default() };
     let anywhere = Thread { schema: None, ..sleeping(7) };

@@ -98,7 +98,7 @@ impl MyEngine {
         let mut found = Vec::new();
         for thread in asked {
             let blocked_by = self.blocked_by(&mut control, thread).await?;
-            let began = transactions.get(&thread.id).map(|(_, began)| *began);
+            let began = transactions.get(&thread.id).map(|one| one.began);
             let run = seen.identity.server_start;
             found.push(activity(thread, run, seen.now, began, blocked_by));
         }
