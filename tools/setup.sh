@@ -142,6 +142,7 @@ need_deny() {
 # nobody here wrote, for the classifier's test. Unpacked outside the checkout, once.
 CORPUS_PACKAGE=pglast==8.8
 need_corpus() {
+  tools/mysql_corpus.sh "$TOOLS_DIR/corpus"
   exists "$TOOLS_DIR/corpus/postgres_regress/select.sql" && return 0
   say "fetching the statements of PostgreSQL's regression tests ($CORPUS_PACKAGE), once"
   local from

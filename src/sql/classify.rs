@@ -17,7 +17,7 @@ mod read;
 mod session;
 mod split;
 mod transaction;
-mod witness;
+pub(super) mod witness;
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ mod schema;
 mod session;
 mod split;
 mod transaction;
+mod witness;
 mod words;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::super::trusted::Trusted;
 use super::dialect::{MyEncoding, MyLexing, SessionChange, Toggle};
 use super::lexer::{Executable, MyLexer, Reading};
 use super::read::Walk;
-use super::{commands, names, schema, session, split, transaction};
+use super::{commands, names, schema, session, split, transaction, witness};
 
 /// Texts inside texts (`EXECUTE IMMEDIATE '…'`, `PREPARE … FROM '…'`) are read this deep.
 const NESTING_MAX: u8 = 2;
@@ -236,9 +236,23 @@ impl Context<'_> {
         Walk { server: self.reading.server, trusted: self.trusted }
     }
 
-    /// A query: proved by the walk.
+    /// A query, or a part of one: proved by the walk.
     pub(super) fn query(&self, text: Phrase<'_>) -> Part {
-        if self.proofs { self.walk().prove(text) } else { Self::opaque() }
+        if self.proofs {
+            return self.walk().prove(text);
+        }
+        // Too long to prove.
+        Part { breaks: GuardBreak::Reset, ..Part::of(StatementClass::Unprovable) }
+    }
+
+    /// A whole query: the walk proves it, the parser may veto.
+    fn whole_query(&self, text: Phrase<'_>) -> Part {
+        let mut part = self.query(text);
+        if part.class == StatementClass::Read && witness::vetoes(text, self.walk()) {
+            part.class = StatementClass::Unprovable;
+            part.breaks = GuardBreak::Reset;
+        }
+        part
     }
 
     /// Expressions without a statement of their own.
@@ -264,7 +278,7 @@ impl Context<'_> {
 
     pub(super) fn statement(&mut self, text: Phrase<'_>) -> Part {
         if text.is_kind(0, TokenKind::Open) {
-            return self.query(text);
+            return self.whole_query(text);
         }
         if !text.is_kind(0, TokenKind::Word) {
             return Self::opaque();
@@ -279,7 +293,7 @@ impl Context<'_> {
             Rule::Is(class) => Part::of(class),
             Rule::Commits(class) => Part { extra: Shape::COMMITS_IMPLICITLY, ..Part::of(class) },
             Rule::Server => self.server_wide(StatementClass::Lifecycle),
-            Rule::Query => self.query(text),
+            Rule::Query => self.whole_query(text),
             Rule::Begin => transaction::begin(text),
             Rule::Commit => transaction::commit(text),
             Rule::Rollback => transaction::rollback(text),

@@ -14,8 +14,19 @@ use super::super::classify::phrase::{LowerWord, Phrase};
 use super::super::lexer::TokenKind;
 use super::super::statement::{GuardBreak, Part, Shape, StatementClass};
 use super::super::trusted::Trusted;
-use super::dialect::MyServer;
+use super::dialect::{MyFlavour, MyServer};
 use super::words::{Callee, callee, declared};
+
+/// Words of MariaDB's grammar that make a geometry of their arguments.
+pub(super) const SHAPES: &[&str] = &[
+    "geometrycollection",
+    "linestring",
+    "multilinestring",
+    "multipoint",
+    "multipolygon",
+    "point",
+    "polygon",
+];
 
 /// What the walk needs besides the tokens.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +84,29 @@ impl Walk<'_> {
             Callee::Harmless | Callee::Grammar => harmless,
             Callee::Writer => Part::of(StatementClass::Write),
             Callee::Unknown if not_a_call(text, last, open) => harmless,
+            Callee::Unknown if self.makes_geometry(text, last, open) => harmless,
             Callee::Unknown => UNKNOWN_CALL,
         }
+    }
+
+    /// MariaDB's words for shapes, which are its own only with the arguments they take: with others
+    /// the engine looks for a stored function.
+    fn makes_geometry(&self, text: Phrase<'_>, last: usize, open: usize) -> bool {
+        let maria = self.server.flavour == MyFlavour::MariaDb;
+        let Some(close) = text.mate(open).filter(|_| maria && !is_dotted(text, last)) else {
+            return false;
+        };
+        if text.is(last, "point") {
+            let arguments = text.part(open + 1..close);
+            let mut commas = 0;
+            let mut at = 0;
+            while let Some(next) = arguments.after_bracket(at) {
+                commas += usize::from(arguments.is_kind(at, TokenKind::Comma));
+                at = next;
+            }
+            return commas == 1;
+        }
+        text.is_any(last, SHAPES) && close > open + 1
     }
 
     fn callee(&self, text: Phrase<'_>, last: usize, open: usize) -> Callee {
@@ -154,7 +186,21 @@ fn not_a_call(text: Phrase<'_>, last: usize, open: usize) -> bool {
     if behind("procedure") && text.is(last, "analyse") {
         return true;
     }
-    json_table(text, last, open) || is_query_name(text, before, open)
+    json_table(text, last, open) || against(text, last) || is_query_name(text, before, open)
+}
+
+/// `MATCH a, t.b AGAINST (`: the columns need no parentheses.
+fn against(text: Phrase<'_>, last: usize) -> bool {
+    if !text.is(last, "against") || last.checked_sub(1).is_none_or(|at| !text.is_name(at)) {
+        return false;
+    }
+    let column = |at: usize| {
+        !text.is(at, "match")
+            && (text.is_name(at)
+                || matches!(text.kind(at), Some(TokenKind::Dot | TokenKind::Comma)))
+    };
+    let before = (0..last).rev().find(|&at| !column(at));
+    before.is_some_and(|at| text.is(at, "match"))
 }
 
 /// `_utf8'x'` and its kin stand where an operand does, but take one themselves.
