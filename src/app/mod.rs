@@ -8,6 +8,8 @@
 //! Called by `cli` (`serve` and `demo`). It holds no policy of its own.
 
 mod build;
+mod control_engine;
+mod killer;
 mod reload;
 mod state_dir;
 
@@ -29,10 +31,8 @@ use crate::base::ids::{Generation, Namespace};
 use crate::base::limits;
 use crate::config::{self, Config};
 use crate::control::fences::Engines;
-use crate::control::pg::PgPort;
 use crate::control::recovery::Recovered;
 use crate::control::{Control, Parts, Routes, Settings as ControlSettings};
-use crate::engine::PgEngine;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Order;
 use crate::sql::Trusted;
@@ -53,6 +53,8 @@ use crate::wire::shared::workers::{Shared, WorkerError, Workers};
 use crate::wire::{mysql, pg};
 
 use build::{Endpoints, WireDirectory};
+use control_engine::ControlEngine;
+use killer::ControlKiller;
 use reload::Reloading;
 use state_dir::{StateDir, StateDirError};
 
@@ -65,6 +67,15 @@ pub enum AppError {
     /// The admin key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The adoption key is the admin key.
+    #[error(
+        "{}: the adoption key is the admin key; it must be a second secret, held by other people",
+        path.display()
+    )]
+    OneKey {
+        /// The file of the adoption key.
+        path: std::path::PathBuf,
+    },
     /// Certificates or engine TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -141,7 +152,7 @@ impl App {
         let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
         let admin_listener = TcpListener::bind(&admin_address).await.map_err(admin_error)?;
         let admin_at = admin_listener.local_addr().map_err(admin_error)?;
-        let key = admin_key(&config)?;
+        let (key, adoption_key) = keys(&config)?;
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let metrics = Arc::new(Metrics::new());
@@ -173,6 +184,7 @@ impl App {
         let api = AdminApi {
             control: Arc::clone(&control),
             key,
+            adoption_key,
             metrics: Arc::clone(&metrics),
             open_metrics,
             shown: Shown { literals: show_literals },
@@ -180,12 +192,12 @@ impl App {
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
-        let recovered = control.recover().await;
-        say_recovered(&recovered.map_err(|error| AppError::Recovery(error.to_string()))?);
+        recover(&control).await?;
         for engine in checked {
-            drop(spawn_named("engine-check", check_engine(engine)));
+            drop(spawn_named("engine-check", engine.check()));
         }
-        let (sessions, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
+        let (sessions, workers) =
+            start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
         let listening = accept(bound, &workers);
         let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {
@@ -341,6 +353,24 @@ fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
     })
 }
 
+/// The admin key and the second one. A second key that is the first would protect nothing.
+fn keys(config: &Config) -> Result<(Option<AdminKey>, Option<AdminKey>), AppError> {
+    let admin = admin_key(config)?;
+    let Some(path) = &config.admin.adoption_key_file else { return Ok((admin, None)) };
+    let second = AdminKey::from_file(path)?;
+    if admin.as_ref().is_some_and(|admin| admin.is_same(&second)) {
+        return Err(AppError::OneKey { path: path.clone() });
+    }
+    Ok((admin, Some(second)))
+}
+
+/// Reads what is durable and says what was found.
+async fn recover(control: &Arc<Control>) -> Result<(), AppError> {
+    let recovered = control.recover().await;
+    say_recovered(&recovered.map_err(|error| AppError::Recovery(error.to_string()))?);
+    Ok(())
+}
+
 fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel();
     let task = spawn_named("admin", async move {
@@ -355,20 +385,14 @@ fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, Jo
     (stop, task)
 }
 
-fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<PgEngine>), AppError> {
+fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), AppError> {
     let (mut engines, mut endpoints) = (Engines::new(), Endpoints::default());
     let mut handles = Vec::new();
     for engine in &config.engines {
         endpoints.add(engine)?;
-        match engine.protocol {
-            config::Protocol::Postgres => {
-                let control = PgEngine::new(build::control_engine(config, engine))?;
-                handles.push(control.clone());
-                engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
-            }
-            // Clients are relayed; commands for its namespaces are refused.
-            config::Protocol::Mysql => {}
-        }
+        let control = ControlEngine::new(config, engine)?;
+        engines.insert(engine.name.clone(), control.port());
+        handles.push(control);
     }
     Ok((engines, endpoints, handles))
 }
@@ -379,24 +403,6 @@ fn say_recovered(recovered: &Recovered) {
         if state.is_active() {
             tracing::info!(%namespace, state = state.name(), "its fence is still up");
         }
-    }
-}
-
-/// Tells at the start what would otherwise be learned in the middle of a move: a wrong password, a
-/// missing grant. Clients don't wait for it, and nothing depends on it; the engine's connect and
-/// statement timeouts bound it.
-///
-/// Cancel safety: it only asks and logs.
-async fn check_engine(engine: PgEngine) {
-    match engine.check().await {
-        Ok(live) => {
-            let version = live.server_version_num;
-            tracing::info!(engine = %engine.name(), version, "the control role can be used");
-        }
-        Err(error) => tracing::warn!(
-            engine = %engine.name(), %error,
-            "the control role can't be used: clients are relayed, but no fence can be proven"
-        ),
     }
 }
 
@@ -430,11 +436,11 @@ fn build_control(
 
 fn start_workers(
     config: &Arc<Mutex<Config>>,
-    gates: &Arc<Gates>,
-    directory: &Arc<WireDirectory>,
-    metrics: &Arc<Metrics>,
+    parts: (&Arc<Gates>, &Arc<WireDirectory>, &Arc<Metrics>),
+    control: &Arc<Control>,
     started: Instant,
 ) -> Result<(Arc<Sessions>, Arc<Workers>), AppError> {
+    let (gates, directory, metrics) = parts;
     let config = locked(config);
     let most = u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX);
     let sessions = Arc::new(Sessions::new(most));
@@ -451,6 +457,7 @@ fn start_workers(
         directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
         denials,
         sessions: Arc::clone(&sessions),
+        killer: Arc::new(ControlKiller::new(Arc::clone(control))),
         own_key: own_key(&config),
     };
     let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };

@@ -6,11 +6,10 @@
 use std::sync::{Arc, Mutex};
 
 use crate::admin::http::{Reload, ReloadFuture};
+use crate::app::control_engine::ControlEngine;
 use crate::app::{build, locked};
-use crate::config::{Changes, Config, ListenAddress, Protocol};
+use crate::config::{Changes, Config, ListenAddress};
 use crate::control::Control;
-use crate::control::pg::PgPort;
-use crate::engine::PgEngine;
 use crate::tls::ReloadingServerTls;
 
 /// What a reload changes.
@@ -48,14 +47,8 @@ impl Reloading {
         let mut engines = self.control.engines();
         for engine in next.engines.iter().filter(|e| changes.engines_added.contains(&e.name)) {
             endpoints.add(engine).map_err(|e| text(&e))?;
-            match engine.protocol {
-                Protocol::Postgres => {
-                    let settings = build::control_engine(&next, engine);
-                    let control = PgEngine::new(settings).map_err(|e| text(&e))?;
-                    engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
-                }
-                Protocol::Mysql => {}
-            }
+            let control = ControlEngine::new(&next, engine).map_err(|e| text(&e))?;
+            engines.insert(engine.name.clone(), control.port());
         }
         let mut certificates = Vec::new();
         for (address, certificate) in &self.certificates {

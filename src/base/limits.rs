@@ -84,6 +84,14 @@ pub const CONTROL_BACKOFF_MAX_MS: u64 = 2_000;
 pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
 /// Most rounds of listing and locking tables before the schema counts as unstable.
 pub const LOCK_ROUNDS_MAX: u32 = 8;
+/// How often the holder of a MySQL engine lock asks its server whether it is there, in
+/// milliseconds: a lock that went with its connection is noticed within about this.
+pub const LOCK_HOLDER_PING_MS: u64 = 300;
+/// Least pause between two looks at MySQL's cache of transactions, in milliseconds; the server
+/// refreshes it only after 100 ms without a reader.
+pub const INNODB_TRX_PAUSE_MS: u64 = 150;
+/// Most views, triggers, routines and events that are searched for names of other schemas.
+pub const CLOSURE_OBJECTS_MAX: usize = 2_000;
 /// Longest statement text, in characters, that a blocker or an activity row carries.
 pub const STATEMENT_CHARS_MAX: i32 = 200;
 /// Own backends that are remembered after their connection ended (their server side may linger).

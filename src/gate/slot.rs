@@ -6,6 +6,7 @@
 //! as abandoned until the engine shows that the backend is gone. Called by `gate/admission.rs` and
 //! read by `gate/drain.rs`; it decides nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
@@ -96,6 +97,10 @@ impl Order {
     /// The running program waits for the fence's own engine lock: it tries to write. Stop it.
     pub const STOP_WRITING: Self = Self(1 << 4);
 
+    /// Say where you stand: a lease is held only because the engine's last answer, an error, told
+    /// no status. The engine is asked again.
+    pub const LOOK: Self = Self(1 << 5);
+
     /// Whether `self` includes `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
@@ -117,10 +122,12 @@ pub struct Slot {
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
     abandoned: AtomicBool,
+    /// The lease is held only because the engine's last answer told no status.
+    unsure: AtomicBool,
     orders: AtomicU32,
     order_generation: AtomicU64,
-    /// Wakes the session's task when an order comes.
-    pub(crate) ordered: Notify,
+    /// Wakes the session's task when an order comes. One for all slots of a session.
+    pub(crate) ordered: Arc<Notify>,
     card: ArcSwap<Card>,
 }
 
@@ -128,15 +135,21 @@ impl Slot {
     /// A slot without a lease.
     #[must_use]
     pub fn new(id: SessionId, card: Card) -> Self {
+        Self::with_bell(id, card, Arc::new(Notify::new()))
+    }
+
+    /// A slot of a session that has another one: an order at either wakes it.
+    pub(super) fn with_bell(id: SessionId, card: Card, bell: Arc<Notify>) -> Self {
         Self {
             id,
             lease: AtomicU64::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             abandoned: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
-            ordered: Notify::new(),
+            ordered: bell,
             card: ArcSwap::from_pointee(card),
         }
     }
@@ -191,6 +204,18 @@ impl Slot {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Whether the lease may be one that nothing needs any more: see [`Order::LOOK`].
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the engine's last answer told no status, or that a later one has. Whoever sets
+    /// it looks at the gate afterwards: a drain closes the gate first and then looks here.
+    pub fn set_unsure(&self, unsure: bool) {
+        self.unsure.store(unsure, Ordering::SeqCst);
     }
 
     /// Gives an order that concerns leases older than `before` and wakes the session.

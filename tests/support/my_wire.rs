@@ -496,6 +496,15 @@ impl MyWire {
         self.stream.flush().unwrap();
     }
 
+    /// As [`Self::send_raw`]; a broken connection comes back as its error.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn try_send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+
     /// Begins a command: its packet has sequence number 0.
     pub fn command(&mut self, payload: &[u8]) {
         self.sequence = 0;

@@ -13,6 +13,7 @@
 
 use crate::base::limits;
 use crate::wire::mysql::commands::Reply;
+use crate::wire::mysql::frame::{PAYLOAD_MAX, counted as text, number};
 
 /// What both sides agreed on in the handshake, as far as it shapes answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -170,10 +171,10 @@ const ERR: u8 = 0xff;
 const EOF_BYTES_MAX: usize = 8;
 /// Shortest OK that takes an EOF's place.
 const OK_BYTES_MIN: usize = 7;
-/// Length of a packet that doesn't end a longer one.
-pub(crate) const PACKET_BYTES_MAX: usize = 0xff_ffff;
 /// First bytes of a packet that tell all but what changed in the session: an OK's numbers.
 const HEAD_BYTES: usize = 32;
+/// First bytes of an error that hold its number and what it says.
+const ERROR_BYTES: usize = 256;
 
 /// Follows one answer.
 #[derive(Debug)]
@@ -234,9 +235,7 @@ impl Tracker {
             | Place::PreparedColumns(_)
             | Place::Stream
             | Place::Text => false,
-            Place::Rows | Place::Definitions => {
-                matches!(first, EOF | ERR) && length < PACKET_BYTES_MAX
-            }
+            Place::Rows | Place::Definitions => matches!(first, EOF | ERR) && length < PAYLOAD_MAX,
             Place::Nothing
             | Place::Ok
             | Place::Result
@@ -246,10 +245,10 @@ impl Tracker {
             | Place::PreparedColumnsEof
             | Place::Login => true,
         };
-        let most = if carrier && self.carries_changes(first) {
-            limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX
-        } else {
-            HEAD_BYTES
+        let most = match first {
+            ERR if length < PAYLOAD_MAX => ERROR_BYTES,
+            _ if carrier && self.carries_changes(first) => limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX,
+            _ => HEAD_BYTES,
         };
         length.min(most)
     }
@@ -266,7 +265,7 @@ impl Tracker {
     pub(crate) fn packet(&mut self, length: usize, head: &[u8]) -> Result<Seen, Impossible> {
         let first = head.first().copied().unwrap_or_default();
         let impossible = Impossible { place: self.place.name(), length, first };
-        if first == ERR && length < PACKET_BYTES_MAX {
+        if first == ERR && length < PAYLOAD_MAX {
             return Ok(self.failed(head));
         }
         self.begun = true;
@@ -390,7 +389,7 @@ impl Tracker {
     /// Whether a packet that begins like an EOF ends the rows. A row may begin like that, too, if
     /// its first value is 16 MiB or longer: then the packet is one that doesn't end the row.
     const fn ends_rows(&self, length: usize) -> bool {
-        length <= EOF_BYTES_MAX || (self.rules.deprecate_eof && length < PACKET_BYTES_MAX)
+        length <= EOF_BYTES_MAX || (self.rules.deprecate_eof && length < PAYLOAD_MAX)
     }
 
     fn end(&mut self, length: usize, head: &[u8]) -> Option<Seen> {
@@ -454,27 +453,6 @@ impl Tracker {
             Some(_) | None => Seen::LoginWanted,
         }
     }
-}
-
-/// A length-encoded number, and what follows it.
-pub(crate) fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (first, rest) = bytes.split_first()?;
-    let width = match first {
-        0..=0xfa => return Some((u64::from(*first), rest)),
-        0xfc => 2,
-        0xfd => 3,
-        0xfe => 8,
-        0xfb | 0xff => return None,
-    };
-    let (digits, rest) = rest.split_at_checked(width)?;
-    let value = digits.iter().rev().fold(0, |sum, digit| (sum << 8) | u64::from(*digit));
-    Some((value, rest))
-}
-
-/// A length-encoded text, and what follows it.
-pub(crate) fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = number(bytes)?;
-    rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<u16> {

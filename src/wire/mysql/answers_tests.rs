@@ -1,7 +1,8 @@
 //! Answers as engines send them, packet by packet, and where each of them ends.
 
-use super::answers::{Change, PACKET_BYTES_MAX, Rules, Seen, Status, Tracker, changes};
+use super::answers::{Change, Rules, Seen, Status, Tracker, changes};
 use super::commands::Reply;
+use super::frame::PAYLOAD_MAX;
 
 const PLAIN: Rules =
     Rules { deprecate_eof: false, session_track: false, progress: false, metadata_byte: false };
@@ -135,8 +136,8 @@ fn a_long_value_is_no_end() {
         tracker.packet(packet.len(), &packet).unwrap();
     }
     let head = [&[0xfe][..], &(1_u64 << 24).to_le_bytes(), &[0; 23]].concat();
-    assert_eq!(tracker.wants(PACKET_BYTES_MAX, 0xfe), 32);
-    assert_eq!(tracker.packet(PACKET_BYTES_MAX, &head), Ok(Seen::Within));
+    assert_eq!(tracker.wants(PAYLOAD_MAX, 0xfe), 32);
+    assert_eq!(tracker.packet(PAYLOAD_MAX, &head), Ok(Seen::Within));
     let end = ok_for_eof(2);
     assert_eq!(tracker.packet(end.len(), &end), Ok(done(2)));
     // Without CLIENT_DEPRECATE_EOF every packet of nine bytes or more is a row.

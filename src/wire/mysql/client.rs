@@ -1,6 +1,6 @@
 //! What the client sends: each packet forwarded, refused, or kept waiting.
 //!
-//! Purpose: W5, W6, W8, W22 and W24 of wire.md for the direction client to engine. A command is
+//! Purpose: W5 to W8, W10, W22 and W24 of wire.md for the direction client to engine. A command is
 //! admitted before its first byte goes out; the rest of it passes by its headers. Pure: bytes in,
 //! bytes out; the relay does the I/O. It doesn't know how answers look (`answers.rs`).
 
@@ -8,13 +8,16 @@ use bytes::BytesMut;
 
 use crate::base::limits;
 use crate::gate::admission::Refusal;
-use crate::sql::{Classifier, StatementClass};
+use crate::sql::{Classified, Classifier};
+use crate::wire::mysql::attributes;
 use crate::wire::mysql::auth::Letters;
+use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::commands::{Command, Judge};
-use crate::wire::mysql::conversation::{Conversation, Inbound};
+use crate::wire::mysql::conversation::{Conversation, Entry, Inbound};
 use crate::wire::mysql::frame::{self, HEADER, Header};
+use crate::wire::mysql::prepared::Known;
+use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
-use crate::wire::shared::denials::Surface;
 use crate::wire::shared::outgoing::Outgoing;
 
 /// Why sorting stopped before the end of the bytes.
@@ -88,10 +91,8 @@ pub(crate) fn sort(
         let payload = bytes.get(HEADER..there).unwrap_or_default();
         let here = at..at + there;
         let ruling = if rest.goes_on {
-            if rest.pass {
-                out.continuation(here);
-            }
-            Ruling::Pass
+            let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
+            packet.goes_on(rest.pass)
         } else {
             rest.pass = true;
             let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
@@ -122,6 +123,20 @@ struct Packet<'m, 'o, 'd> {
 }
 
 impl Packet<'_, '_, '_> {
+    /// A further packet of a payload whose fate is decided.
+    fn goes_on(&mut self, pass: bool) -> Ruling {
+        if pass {
+            self.out.continuation(self.here.clone());
+            return Ruling::Pass;
+        }
+        if !self.header.goes_on()
+            && let Some(refusal) = self.conversation.late.take()
+        {
+            self.refuse(refusal);
+        }
+        Ruling::Drop
+    }
+
     fn rule(&mut self) -> Ruling {
         match self.conversation.inbound {
             Inbound::File => {
@@ -153,41 +168,171 @@ impl Packet<'_, '_, '_> {
 
     /// The one place where a command goes to the engine.
     fn command(&mut self) -> Ruling {
-        if self.conversation.must_wait() {
-            return Ruling::Stop(Stop::Blocked);
-        }
-        let wanted = self.header.payload.min(limits::STATEMENT_INSPECT_BYTES_MAX);
-        if self.payload.len() < wanted {
+        let first = self.payload.first().copied();
+        if first.is_none() && self.header.payload > 0 {
             return Ruling::Stop(Stop::More);
         }
-        let command = Command::of(self.payload.first().copied().unwrap_or_default());
-        let class = match command.judge() {
-            Judge::Text | Judge::Statement => StatementClass::Unprovable,
-            Judge::Opcode(class) => class,
-            Judge::Nothing => {
-                self.out.continuation(self.here.clone());
-                self.conversation.tracker.expect(command.reply());
-                return Ruling::Pass;
+        let conversation = &mut *self.conversation;
+        if conversation.tracker.is_streaming() && first == Some(REPLICAS_ACKNOWLEDGEMENT) {
+            self.out.continuation(self.here.clone());
+            return Ruling::Pass;
+        }
+        if conversation.must_wait() {
+            return Ruling::Stop(Stop::Blocked);
+        }
+        let command = Command::of(first.unwrap_or_default());
+        if command.judge() == Judge::Nothing {
+            return self.nothing(command);
+        }
+        if self.payload.len() < self.header.payload.min(wanted(command)) {
+            return Ruling::Stop(Stop::More);
+        }
+        let program = self.judge(command);
+        if let Some(denial) = self.conversation.after_forced(&program) {
+            let refusal = self.conversation.refusal(denial);
+            self.refuse(Box::new(refusal));
+            return Ruling::Drop;
+        }
+        match self.conversation.enter(&program, self.desk.now_ms, self.out) {
+            Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
+            Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
+                self.forward(program, entry)
             }
-        };
-        match self.conversation.enter(class, self.desk.now_ms) {
-            Ok(lease) => self.out.statement(lease, self.here.clone()),
             Err(refusal) => {
-                self.refuse(&refusal);
-                return Ruling::Drop;
+                self.refuse(refusal);
+                Ruling::Drop
             }
         }
-        self.conversation.tracker.expect(command.reply());
-        if command == Command::ChangeUser {
-            self.conversation.inbound = Inbound::Login;
+    }
+
+    fn forward(&mut self, program: Program, entry: Entry) -> Ruling {
+        let conversation = &mut *self.conversation;
+        match conversation.seats.lease() {
+            Some(lease) => self.out.statement(lease, self.here.clone()),
+            None => return broken("admitted without a lease (a bug)"),
         }
+        if program.command == Command::Prepare {
+            let home = conversation.home();
+            if let Some(classified) = program.classified.clone() {
+                conversation.prepared.preparing(Known { classified, home });
+            }
+        }
+        if program.command == Command::ChangeUser {
+            conversation.inbound = Inbound::Login;
+        }
+        conversation.forwarded(program, entry);
         Ruling::Pass
     }
 
-    fn refuse(&mut self, refusal: &Refusal) {
-        let denials = &self.conversation.denials;
-        denials.count(refusal.denial, Surface::Mysql);
-        let sequence = self.header.sequence.wrapping_add(1);
-        refusal::typed_error(self.to_client, sequence, refusal, denials.sqlstate(refusal.denial));
+    /// A command that starts no work.
+    fn nothing(&mut self, command: Command) -> Ruling {
+        let conversation = &mut *self.conversation;
+        if let Command::Refused(_) = command {
+            let sequence = self.header.sequence.wrapping_add(1);
+            refusal::error(self.to_client, sequence, 1047, "08S01", "Unknown command");
+            return Ruling::Drop;
+        }
+        if command == Command::Quit && conversation.wants_word() {
+            // Else a lease that nothing needs would have to be settled by the engine's list.
+            self.out.inject(|buffer| conversation.ping(buffer));
+            return Ruling::Stop(Stop::Blocked);
+        }
+        if command == Command::Close {
+            if self.payload.len() < self.header.payload.min(STATEMENT_HEAD) {
+                return Ruling::Stop(Stop::More);
+            }
+            if let Some(id) = self.number() {
+                self.conversation.prepared.closed(id);
+            }
+        }
+        self.out.continuation(self.here.clone());
+        Ruling::Pass
     }
+
+    /// The number of a prepared statement behind the opcode.
+    fn number(&self) -> Option<u32> {
+        let digits = self.payload.get(1..5)?;
+        digits.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    /// What is known of a command, by its text, its statement, or its opcode.
+    fn judge(&mut self, command: Command) -> Program {
+        let argument = self.payload.get(1..).unwrap_or_default();
+        let prepared = &self.conversation.prepared;
+        match (command.judge(), command) {
+            (Judge::Text, _) => {
+                let classified = self.classify(command, argument);
+                Program::of_text(command, classified, &self.conversation.prepared)
+            }
+            (Judge::Statement, _) => {
+                let home = self.conversation.seats.home().gate().namespace();
+                match self.number().and_then(|id| prepared.look(id)) {
+                    Some(known) => Program::of_statement(command, known, prepared, home),
+                    None => Program::of_nobody(command),
+                }
+            }
+            (Judge::Opcode(class), Command::InitDb | Command::CreateDb | Command::DropDb) => {
+                Program::of_schema(command, class, argument)
+            }
+            (Judge::Opcode(class), Command::ChangeUser) => match new_schema(argument) {
+                Some(schema) => Program::of_schema(command, class, schema),
+                None => Program { anywhere: true, ..Program::of_opcode(command, class) },
+            },
+            (Judge::Opcode(class), _) => Program::of_opcode(command, class),
+            (Judge::Nothing, _) => Program::of_nobody(command),
+        }
+    }
+
+    fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
+        let conversation = &*self.conversation;
+        let lexing = conversation.lexing;
+        let whole = self.payload.len() == self.header.payload && !self.header.goes_on();
+        let with_list =
+            command == Command::Query && conversation.begun.agreed.has(bits::QUERY_ATTRIBUTES);
+        let text = if with_list { attributes::text(argument) } else { Some(argument) };
+        match text {
+            Some(text) if whole => self.desk.classifier.classify(text, lexing),
+            Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
+        }
+    }
+
+    /// Refuses a command (W8, W10). A transaction stays open, and holds its lease until it ends.
+    fn refuse(&mut self, refusal: Box<Refusal>) {
+        if self.header.goes_on() {
+            // An answer counts on from the command's last packet.
+            self.conversation.late = Some(refusal);
+            return;
+        }
+        let sequence = self.header.sequence.wrapping_add(1);
+        self.conversation.tell(self.to_client, sequence, &refusal);
+        let conversation = &mut *self.conversation;
+        self.out.inject(|buffer| conversation.give_up_transaction(refusal.denial, buffer));
+    }
+}
+
+/// A replica's first byte, where it acknowledges what it has received (semi-synchronous
+/// replication). As a command it is an unknown one: it can't be mistaken for work.
+const REPLICAS_ACKNOWLEDGEMENT: u8 = 0xef;
+
+fn broken(what: &str) -> Ruling {
+    Ruling::Stop(Stop::Broken(what.to_owned()))
+}
+
+/// How many bytes of a command must be there to judge it.
+const fn wanted(command: Command) -> usize {
+    match command.judge() {
+        Judge::Statement => STATEMENT_HEAD,
+        Judge::Text | Judge::Opcode(_) | Judge::Nothing => limits::STATEMENT_INSPECT_BYTES_MAX,
+    }
+}
+
+/// Opcode and number of a command about a prepared statement.
+const STATEMENT_HEAD: usize = 5;
+
+/// The schema in a COM_CHANGE_USER: behind the user's name and a proof with its length in front.
+fn new_schema(argument: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = frame::text(argument)?;
+    let (length, rest) = rest.split_first()?;
+    let (_, rest) = rest.split_at_checked(usize::from(*length))?;
+    frame::text(rest).map(|(schema, _)| schema)
 }

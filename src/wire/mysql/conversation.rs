@@ -1,21 +1,36 @@
-//! Where one MySQL session stands: its lease, what is owed, a login that goes on.
+//! Where one MySQL session stands: leases, what is owed, transaction, guard, a forced rollback.
 //!
 //! Purpose: the pure state behind the relay. `client.rs` sorts what the client sends, `engine.rs`
-//! what the engine says; both change it only through what is here, and neither does I/O. Invariants
-//! 1 and 7. The relay (`relay.rs`) moves bytes.
+//! what the engine says; both change it only through what is here, and neither does I/O. Rules W3,
+//! W4, W6 to W8, W10 and W11 of wire.md; invariants 1 and 7. The guard is in `guard.rs`, rollbacks
+//! by force in `forced.rs`, what programs change in the session in `effects.rs`.
+//!
+//! One command at a time is with the engine. The client's next one waits for the answer, so that
+//! the session's state is known whenever something is decided, and an answer can't be taken for
+//! another command's. Clients that pipeline get their answers in order, and pay a round trip.
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
+
+use crate::base::fault;
 use crate::base::ids::Generation;
-use crate::gate::admission::{Refusal, Seat};
-use crate::gate::lease::Lease;
+use crate::fence::code::Denial;
+use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::registry::Gates;
-use crate::gate::slot::Running;
-use crate::sql::StatementClass;
-use crate::wire::mysql::answers::{Rules, Status, Tracker};
+use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass, Toggle};
+use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
 use crate::wire::mysql::auth::Exchange;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
-use crate::wire::shared::denials::Denials;
+use crate::wire::mysql::commands::{self, Command, Reply};
+use crate::wire::mysql::guard::{Armed, GuardState};
+use crate::wire::mysql::prepared::Prepared;
+use crate::wire::mysql::program::Program;
+use crate::wire::mysql::refusal;
+use crate::wire::mysql::seats::{Reach, Seats};
+use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::forced::Forced;
+use crate::wire::shared::outgoing::Outgoing;
 
 /// What is known of a session when its login is over.
 #[derive(Debug)]
@@ -26,8 +41,8 @@ pub(crate) struct Begun {
     pub(crate) ok: Vec<u8>,
     /// The number of the character set that the client asked for.
     pub(crate) charset: u8,
-    /// The engine is MariaDB.
-    pub(crate) mariadb: bool,
+    /// The engine's kind and version.
+    pub(crate) server: MyServer,
     /// The login, over; a change of user goes on from it.
     pub(crate) exchange: Exchange,
 }
@@ -43,19 +58,100 @@ pub(crate) enum Inbound {
     Login,
 }
 
+/// Whether a transaction is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// None.
+    Outside,
+    /// One that the engine lets write, or doesn't.
+    Inside {
+        /// The engine refuses writes in it.
+        read_only: bool,
+    },
+    /// The last answer was an error, which doesn't say.
+    Unknown,
+}
+
+/// Whose command the engine is answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The client's.
+    Client {
+        /// The engine runs it in read-only mode, by the proxy's guard.
+        guarded: bool,
+        /// A savepoint was set before it, to which the transaction is rolled back behind it.
+        wrapped: bool,
+        /// The engine has told the default schema while answering.
+        schema_told: bool,
+    },
+    /// The guard's statement.
+    Guard,
+    /// The statement that undoes the guard.
+    Undo,
+    /// The question for the client's own read-only setting, and the answer so far.
+    OwnSetting(Option<bool>),
+    /// The savepoint in front of a read in a transaction that can't be made read-only.
+    Savepoint,
+    /// The question where the session stands.
+    Ping,
+    /// A COMMIT, ROLLBACK or ROLLBACK TO of the proxy's own.
+    Own,
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Well; with the status, if this kind of answer tells it.
+    Well(Option<Status>),
+    /// With an error.
+    Badly,
+}
+
+/// How a command was admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// To be forwarded.
+    Free,
+    /// To be forwarded; the engine runs it in read-only mode.
+    Guarded,
+    /// To be forwarded; what it may write is taken back behind it.
+    Wrapped,
+    /// Not yet: something else must be answered first.
+    Wait,
+}
+
 /// The session's state.
 #[derive(Debug)]
 pub(crate) struct Conversation {
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) seats: Seats,
     pub(crate) tracker: Tracker,
     pub(crate) inbound: Inbound,
+    pub(crate) prepared: Prepared,
     pub(crate) denials: Arc<Denials>,
-    pub(crate) gates: Arc<Gates>,
     pub(crate) begun: Begun,
-    /// As the engine last said; `None` behind an error, which doesn't say.
-    pub(crate) status: Option<Status>,
+    pub(crate) stand: Stand,
+    /// As the engine last said.
+    pub(crate) status: Status,
+    /// What the engine is answering.
+    pub(crate) owed: Option<Whose>,
+    /// The client's program that is, or was last.
+    program: Option<Program>,
+    pub(crate) guard: GuardState,
+    pub(crate) forced: Forced,
+    /// The session's lexing rules, as far as they are known.
+    pub(crate) lexing: MyLexing,
+    /// The default schema isn't known: the seat may be at the wrong gate.
+    pub(crate) lost: bool,
+    /// A refusal of a command whose last packet hasn't come yet.
+    pub(crate) late: Option<Box<Refusal>>,
     sequence: u8,
+}
+
+/// Fault points of the statement path park or abort; an injected error means nothing here.
+fn pass(outcome: Result<(), fault::Fault>) {
+    if let Err(fault) = outcome {
+        tracing::error!(%fault, "ignored");
+    }
 }
 
 impl Conversation {
@@ -66,58 +162,215 @@ impl Conversation {
         denials: Arc<Denials>,
         begun: Begun,
     ) -> Self {
-        let rules = rules(begun.agreed);
-        Self {
-            seat,
-            lease: None,
-            tracker: Tracker::new(rules),
+        let server = begun.server;
+        let mut lexing = MyLexing::standard(server).uncertain();
+        lexing.encoding = MyEncoding::from_collation(u16::from(begun.charset), server.flavour);
+        let mut conversation = Self {
+            seats: Seats::new(gates, seat),
+            tracker: Tracker::new(rules(begun.agreed)),
             inbound: Inbound::Commands,
+            prepared: Prepared::default(),
             denials,
-            gates,
             begun,
-            status: None,
+            stand: Stand::Unknown,
+            status: Status::default(),
+            owed: None,
+            program: None,
+            guard: GuardState::new(server.flavour),
+            forced: Forced::No,
+            lexing,
+            lost: false,
+            late: None,
             sequence: 0,
+        };
+        let ok = std::mem::take(&mut conversation.begun.ok);
+        conversation.welcomed(&ok);
+        conversation
+    }
+
+    /// The OK that ended the login.
+    fn welcomed(&mut self, ok: &[u8]) {
+        self.tracker.expect(Reply::Login);
+        if let Ok(Seen::Done(Some(status))) = self.tracker.packet(ok.len(), ok) {
+            self.told(status);
+        }
+        for change in answers::changes(ok) {
+            self.changed(change);
         }
     }
 
-    /// Whether the next command must wait for the answer to the last one.
-    pub(crate) fn must_wait(&self) -> bool {
-        self.inbound == Inbound::Commands && self.tracker.is_owing() && !self.tracker.is_streaming()
+    /// Whether the client's next packet must wait: for an answer, or for something of the proxy's
+    /// own that a program must not meet.
+    pub(crate) const fn must_wait(&self) -> bool {
+        match self.inbound {
+            Inbound::File => false,
+            Inbound::Login => !self.begun.exchange.client_is_asked(),
+            Inbound::Commands => self.tracker.is_owing() || self.forced.is_under_way(),
+        }
     }
 
-    /// Asks admission for a command.
+    /// Asks admission for a program, and arms or disarms the guard in front of it. With
+    /// [`Entry::Wait`] it must not be forwarded yet: it is judged again once nothing is owed.
     ///
     /// # Errors
-    /// The refusal; nothing was forwarded and no lease was taken.
+    /// The refusal; nothing was forwarded and no new lease is held.
     pub(crate) fn enter(
         &mut self,
-        class: StatementClass,
+        program: &Program,
         now_ms: u64,
-    ) -> Result<&Lease, Box<Refusal>> {
-        match self.lease.take() {
-            Some(mut lease) => {
-                let extended = self.seat.extend(&mut lease, class, true);
-                let lease = self.lease.insert(lease);
-                extended.map(|_| &*lease)
+        out: &mut Outgoing<'_>,
+    ) -> Result<Entry, Box<Refusal>> {
+        pass(fault::point("wire.before_admission"));
+        if self.stand == Stand::Unknown && !self.seats.is_at_ease() {
+            // What is held may be nothing's any more, and of an older generation.
+            self.ask(out);
+            return Ok(Entry::Wait);
+        }
+        let fresh = !self.seats.is_holding();
+        let reach = if self.lost { Reach::Anywhere } else { program.reach() };
+        let class = self.class_now(program);
+        let guard = self.seats.admit(class, reach, now_ms)?;
+        if guard == Guard::On && self.escapes_guard(program) {
+            if fresh {
+                self.seats.unused();
             }
-            None => {
-                let (lease, _) = self.seat.begin(class, now_ms)?;
-                Ok(self.lease.insert(lease))
-            }
+            return Err(Box::new(self.refusal(Denial::Unprovable)));
+        }
+        let armed = if program.runs() { self.arm(guard, program, out) } else { Armed::Done };
+        pass(fault::point("wire.after_admission"));
+        Ok(match (armed, guard) {
+            (Armed::NotYet, _) => Entry::Wait,
+            (Armed::Wrapped, _) => Entry::Wrapped,
+            (Armed::Done, Guard::On) => Entry::Guarded,
+            (Armed::Done, Guard::Off) => Entry::Free,
+        })
+    }
+
+    /// The class a program is admitted as. Preparing a statement runs nothing of it, and it is
+    /// judged again when it is executed; but while writes are closed the engine, which refuses to
+    /// prepare a write in a read-only session, isn't asked for it at all.
+    fn class_now(&self, program: &Program) -> StatementClass {
+        let closed = !self.seats.home().gate().word().writes_open();
+        if program.command == Command::Prepare && !closed {
+            return StatementClass::Read;
+        }
+        program.class
+    }
+
+    /// A command of the client's is forwarded.
+    pub(crate) fn forwarded(&mut self, program: Program, entry: Entry) {
+        self.tracker.expect(program.command.reply());
+        self.owed = Some(Whose::Client {
+            guarded: entry == Entry::Guarded || entry == Entry::Wrapped,
+            wrapped: entry == Entry::Wrapped,
+            schema_told: false,
+        });
+        self.program = Some(program);
+    }
+
+    /// Sends a statement of the proxy's own.
+    pub(crate) fn run(&mut self, whose: Whose, sql: &str, to_engine: &mut BytesMut) {
+        debug_assert!(!self.tracker.is_owing(), "one command at a time");
+        refusal::query(to_engine, sql, self.begun.agreed.has(bits::QUERY_ATTRIBUTES));
+        self.tracker.expect(Reply::Results);
+        self.owed = Some(whose);
+    }
+
+    /// Asks the engine where the session stands.
+    fn ask(&mut self, out: &mut Outgoing<'_>) {
+        out.inject(|buffer| self.ping(buffer));
+    }
+
+    /// The same, with the engine's buffer at hand.
+    pub(crate) fn ping(&mut self, to_engine: &mut BytesMut) {
+        refusal::command(to_engine, commands::PING, &[]);
+        self.tracker.expect(Reply::Ok);
+        self.owed = Some(Whose::Ping);
+    }
+
+    /// Whether leases are held that a question to the engine may show to be nothing's.
+    pub(crate) fn wants_word(&self) -> bool {
+        self.stand == Stand::Unknown && self.seats.is_holding() && !self.tracker.is_owing()
+    }
+
+    /// Somebody waits for this session's leases ([`Order::LOOK`](crate::gate::slot::Order::LOOK)),
+    /// or the session ends: asks where it stands, if that isn't known.
+    pub(crate) fn look(&mut self, to_engine: &mut BytesMut) {
+        if self.wants_word() && !self.forced.is_under_way() {
+            self.ping(to_engine);
         }
     }
 
-    /// An answer is over, with this status if it told one (wire.md W4).
-    pub(crate) fn answered(&mut self, status: Option<Status>) {
+    /// The engine has told a status.
+    pub(crate) fn told(&mut self, status: Status) {
         self.status = status;
-        let idle = status.is_some_and(|status| !status.in_transaction());
-        if idle {
-            if let Some(lease) = self.lease.take() {
-                lease.answered();
-            }
-        } else if let Some(lease) = &mut self.lease {
-            lease.paused();
+        self.lexing.no_backslash_escapes = Toggle::from(status.no_backslash_escapes());
+        self.stand = if status.in_transaction() {
+            Stand::Inside { read_only: status.read_only() }
+        } else {
+            Stand::Outside
+        };
+    }
+
+    /// The answer to what is owed is over.
+    pub(crate) fn answered(&mut self, outcome: Outcome, to_engine: &mut BytesMut) {
+        match outcome {
+            Outcome::Well(Some(status)) => self.told(status),
+            Outcome::Well(None) => {}
+            Outcome::Badly => self.stand = Stand::Unknown,
         }
+        let well = outcome != Outcome::Badly;
+        let mut unwrap = false;
+        match self.owed.take() {
+            Some(Whose::Client { schema_told, wrapped, .. }) => {
+                if let Some(program) = self.program.take() {
+                    self.apply(&program, well, schema_told);
+                }
+                unwrap = wrapped;
+            }
+            Some(whose) => self.guard_answered(whose, well),
+            None => {}
+        }
+        self.quiet(unwrap, to_engine);
+    }
+
+    /// Nothing is owed: leases are released by what is known (wire.md W4), or something of the
+    /// proxy's own goes out.
+    fn quiet(&mut self, unwrap: bool, to_engine: &mut BytesMut) {
+        match self.stand {
+            Stand::Outside => self.seats.release(),
+            Stand::Inside { .. } => {
+                self.seats.set_unsure(false);
+                self.seats.pause();
+            }
+            Stand::Unknown => {
+                self.seats.pause();
+                self.seats.set_unsure(true);
+            }
+        }
+        if unwrap && self.stand != Stand::Outside {
+            self.unwrap(to_engine);
+        } else if self.stand == Stand::Unknown
+            && (!self.seats.is_at_ease() || self.forced != Forced::No)
+            && !self.guard.failed
+        {
+            self.ping(to_engine);
+        } else if self.forced != Forced::No {
+            self.forced_goes_on(to_engine);
+        }
+    }
+
+    /// A refusal of the proxy's own making, with what the gate publishes now.
+    pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
+        let gate = self.seats.home().gate();
+        Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
+    }
+
+    /// Appends a typed error for the client, and counts it.
+    pub(crate) fn tell(&self, to_client: &mut BytesMut, sequence: u8, refusal: &Refusal) {
+        self.denials.count(refusal.denial, Surface::Mysql);
+        let sqlstate = self.denials.sqlstate(refusal.denial);
+        refusal::typed_error(to_client, sequence, refusal, sqlstate);
     }
 
     /// Takes note of a packet's number, of either direction.
@@ -131,28 +384,24 @@ impl Conversation {
     }
 
     /// Whether nothing runs, nothing is open and nothing is owed.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.lease.is_none() && !self.tracker.is_owing()
+    pub(crate) const fn is_idle(&self) -> bool {
+        !self.seats.is_holding() && !self.tracker.is_owing()
     }
 
     /// Whether what is running may have been committed by the time its engine is lost.
     pub(crate) fn may_have_committed(&self) -> bool {
-        self.tracker.is_owing() && self.lease.as_ref().is_some_and(|lease| lease.stamp().writer)
+        matches!(self.owed, Some(Whose::Client { .. })) && self.seats.is_writing()
     }
 
     /// Whether the session holds a lease of a generation before `before` that a drain may wait
     /// for: a writer's, or one under which a read runs without the guard.
     pub(crate) fn holds_older(&self, before: Generation) -> bool {
-        let stamp = self.lease.as_ref().map(Lease::stamp);
-        stamp.is_some_and(|stamp| {
-            let counts = stamp.writer || stamp.running == Running::Unguarded;
-            counts && stamp.generation < before
-        })
+        self.seats.holds_older(before)
     }
 }
 
 /// What of the agreement shapes answers.
-fn rules(agreed: Capabilities) -> Rules {
+const fn rules(agreed: Capabilities) -> Rules {
     Rules {
         deprecate_eof: agreed.has(bits::DEPRECATE_EOF),
         session_track: agreed.has(bits::SESSION_TRACK),

@@ -1,16 +1,17 @@
-//! What the engine says: passed on, and followed to where the answer ends.
+//! What the engine says: passed on, swallowed, or put into the fence's own words.
 //!
-//! Purpose: W4 and W22 of wire.md for the direction engine to client. Only as much of a packet is
+//! Purpose: W4, W12, W13, W15 and W22 of wire.md for the direction engine to client. Only as much of a packet is
 //! read as `answers.rs` needs to follow the answer; rows pass by their headers. Pure; the relay
 //! does the I/O.
 
 use bytes::BytesMut;
 
 use crate::base::limits;
-use crate::wire::mysql::answers::Seen;
+use crate::fence::code::Denial;
+use crate::wire::mysql::answers::{self, Seen};
 use crate::wire::mysql::auth::{Letters, Stage};
 use crate::wire::mysql::client::Rest;
-use crate::wire::mysql::conversation::{Conversation, Inbound};
+use crate::wire::mysql::conversation::{Conversation, Inbound, Outcome, Whose};
 use crate::wire::mysql::frame::{self, HEADER, Header};
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -63,7 +64,9 @@ pub(crate) fn sort(
         if rest.pass {
             out.continuation(at..at + there);
         }
-        conversation.note_sequence(header.sequence);
+        if rest.pass {
+            conversation.note_sequence(header.sequence);
+        }
         rest.goes_on = header.goes_on();
         rest.bytes = HEADER + header.payload - there;
         at += there;
@@ -84,21 +87,79 @@ fn rule(
     if first.is_none() && header.payload > 0 {
         return Ok(Ruling::More);
     }
-    let wanted = conversation.tracker.wants(header.payload, first.unwrap_or_default());
+    let first = first.unwrap_or_default();
+    let wanted = conversation.tracker.wants(header.payload, first);
     let Some(head) = payload.get(..wanted) else { return Ok(Ruling::More) };
     let seen = conversation.tracker.packet(header.payload, head);
-    match seen.map_err(|impossible| EngineFault(impossible.to_string()))? {
-        Seen::Within | Seen::Told(_) | Seen::LoginWanted | Seen::Farewell => {}
+    let seen = seen.map_err(|impossible| EngineFault(impossible.to_string()))?;
+    let usual = match conversation.owed {
+        None | Some(Whose::Client { .. }) => Ruling::Pass,
+        Some(_) => Ruling::Drop,
+    };
+    match seen {
+        Seen::Within => note_own_setting(conversation, head),
+        Seen::Told(status) => {
+            conversation.told(status);
+            note_changes(conversation, head);
+        }
+        Seen::FileWanted if matches!(usual, Ruling::Drop) => {
+            return Err(EngineFault("a request for a file that nobody named".to_owned()));
+        }
         Seen::FileWanted => conversation.inbound = Inbound::File,
-        Seen::Prepared { done, .. } => {
+        Seen::Prepared { id, done } => {
+            conversation.prepared.prepared(id);
             if done {
-                conversation.answered(conversation.status);
+                conversation.answered(Outcome::Well(None), to_engine);
             }
         }
-        Seen::Done(status) => conversation.answered(status.or(conversation.status)),
-        Seen::Failed(_) => conversation.answered(None),
+        Seen::Done(status) => {
+            note_changes(conversation, head);
+            conversation.answered(Outcome::Well(status), to_engine);
+        }
+        Seen::Failed(errno) => {
+            let denial = match conversation.owed {
+                Some(Whose::Client { .. }) => denial(conversation, errno, head),
+                Some(_) | None => None,
+            };
+            if let Some(denial) = denial {
+                let refusal = conversation.refusal(denial);
+                out.inject(|buffer| conversation.tell(buffer, header.sequence, &refusal));
+            }
+            conversation.answered(Outcome::Badly, to_engine);
+            if denial.is_some() {
+                return Ok(Ruling::Drop);
+            }
+        }
+        Seen::LoginWanted | Seen::Farewell => {}
     }
-    Ok(Ruling::Pass)
+    Ok(usual)
+}
+
+/// What of the fence's an error is, if it is any of it.
+fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
+    let refused = conversation.is_guards_refusal(errno, packet).then_some(Denial::WriteFenced);
+    refused.or_else(|| conversation.forced_denial(errno))
+}
+
+/// An OK packet may tell what has changed in the session.
+fn note_changes(conversation: &mut Conversation, packet: &[u8]) {
+    if conversation.tracker.rules().session_track && packet.len() > EOF_BYTES {
+        for change in answers::changes(packet) {
+            conversation.changed(change);
+        }
+    }
+}
+
+/// Length of an EOF, which tells no changes.
+const EOF_BYTES: usize = 5;
+
+/// The answer to the proxy's own question: one row of one digit.
+fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
+    if let Some(Whose::OwnSetting(answer)) = &mut conversation.owed
+        && let [1, digit @ (b'0' | b'1')] = packet
+    {
+        *answer = Some(*digit == b'1');
+    }
 }
 
 fn login_step(
@@ -123,12 +184,14 @@ fn login_step(
         Stage::On => {}
         Stage::Welcome | Stage::Refused => {
             conversation.inbound = Inbound::Commands;
-            let seen = conversation.tracker.packet(header.payload, payload);
-            if let Ok(Seen::Done(status)) = seen {
-                conversation.answered(status);
-            } else {
-                conversation.answered(None);
-            }
+            let outcome = match conversation.tracker.packet(header.payload, payload) {
+                Ok(Seen::Done(status)) => {
+                    note_changes(conversation, payload);
+                    Outcome::Well(status)
+                }
+                Ok(_) | Err(_) => Outcome::Badly,
+            };
+            conversation.answered(outcome, to_engine);
         }
     }
     Ok(Ruling::Drop)

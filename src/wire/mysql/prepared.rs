@@ -5,13 +5,13 @@
 //! EXECUTE, because the PREPARE may be older than the fence. What isn't remembered is unprovable.
 //!
 //! A prepared statement keeps the default schema it was prepared under, so that is remembered too.
-//! Pure; used by `client.rs` and `replies.rs`. It keeps no texts.
+//! Pure; used by `conversation.rs` and its two directions. It keeps no texts.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
+use crate::base::ids::Namespace;
 use crate::base::limits;
-use crate::sql::{Classified, StatementClass};
+use crate::sql::Classified;
 
 /// The number that means "the statement prepared last" (MariaDB).
 const LAST: u32 = u32::MAX;
@@ -21,17 +21,17 @@ const LAST: u32 = u32::MAX;
 pub(crate) struct Known {
     /// What its text is.
     pub(crate) classified: Classified,
-    /// The default schema at the time, empty without one. Names without a schema mean this one.
-    pub(crate) schema: Arc<str>,
+    /// The default schema at the time, which names without a schema mean; `None` if that wasn't
+    /// known.
+    pub(crate) home: Option<Namespace>,
 }
 
 /// Prepared statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     by_number: HashMap<u32, Known>,
-    /// By SQL PREPARE, names in lower case. Never forgotten, only strengthened: whether a later
-    /// PREPARE or DEALLOCATE of the name worked isn't known where several statements are one text.
-    by_name: HashMap<Box<str>, StatementClass>,
+    /// By SQL PREPARE, names in lower case. `None`: it may be one of several.
+    by_name: HashMap<Box<str>, Option<Known>>,
     /// Forwarded, and not yet answered.
     pending: Option<Known>,
     last: Option<u32>,
@@ -71,20 +71,22 @@ impl Prepared {
         self.by_number.remove(&id);
     }
 
-    /// A text with SQL PREPARE is forwarded: the name may stand for this from now on.
-    pub(crate) fn named(&mut self, name: &str, class: StatementClass) {
+    /// SQL PREPARE has worked: the name stands for this, or (`None`) may stand for it or another.
+    pub(crate) fn named(&mut self, name: &str, known: Option<Known>) {
         let name = name.to_lowercase().into_boxed_str();
-        if let Some(known) = self.by_name.get_mut(&name) {
-            *known = known.strongest(class);
-        } else if self.by_name.len() < limits::PREPARED_NAMES_MAX {
-            self.by_name.insert(name, class);
+        if self.by_name.contains_key(&name) || self.by_name.len() < limits::PREPARED_NAMES_MAX {
+            self.by_name.insert(name, known);
         }
     }
 
-    /// The class of what SQL EXECUTE runs by this name.
-    pub(crate) fn class_of(&self, name: &str) -> StatementClass {
-        let known = self.by_name.get(name.to_lowercase().as_str());
-        known.copied().unwrap_or(StatementClass::Unprovable)
+    /// The engine has forgotten a name.
+    pub(crate) fn unnamed(&mut self, name: &str) {
+        self.by_name.remove(name.to_lowercase().as_str());
+    }
+
+    /// What SQL EXECUTE runs by this name; `None` if that isn't known.
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Known> {
+        self.by_name.get(name.to_lowercase().as_str())?.as_ref()
     }
 
     /// The session was reset: the engine has forgotten all of them.
@@ -95,17 +97,23 @@ impl Prepared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::sql::{Classifier, Lexing, Trusted};
+    use crate::sql::{Classifier, Lexing, StatementClass, Trusted};
 
     fn known(text: &str) -> Known {
         let mut classifier = Classifier::new(Arc::new(Trusted::default()), 0);
         let classified = classifier.classify(text.as_bytes(), Lexing::STANDARD);
-        Known { classified, schema: Arc::from("app") }
+        Known { classified, home: Some(Namespace::parse("old/app").unwrap()) }
     }
 
     fn class(prepared: &Prepared, id: u32) -> Option<StatementClass> {
         prepared.look(id).map(|known| known.classified.class())
+    }
+
+    fn class_of(prepared: &Prepared, name: &str) -> Option<StatementClass> {
+        prepared.by_name(name).map(|known| known.classified.class())
     }
 
     #[test]
@@ -141,15 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unprovable_until_known_and_only_grow() {
+    fn names_are_known_only_while_they_can_mean_one_thing() {
         let mut prepared = Prepared::default();
-        assert_eq!(prepared.class_of("s"), StatementClass::Unprovable);
-        prepared.named("S", StatementClass::Read);
-        assert_eq!(prepared.class_of("s"), StatementClass::Read);
-        prepared.named("s", StatementClass::Write);
-        prepared.named("s", StatementClass::Read);
-        assert_eq!(prepared.class_of("S"), StatementClass::Write);
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("S", Some(known("select 1")));
+        assert_eq!(class_of(&prepared, "s"), Some(StatementClass::Read));
+        prepared.named("s", Some(known("delete from t")));
+        assert_eq!(class_of(&prepared, "S"), Some(StatementClass::Write));
+        prepared.named("s", None);
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("s", Some(known("select 1")));
+        prepared.unnamed("S");
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("s", Some(known("select 1")));
         prepared.reset();
-        assert_eq!(prepared.class_of("s"), StatementClass::Unprovable);
+        assert_eq!(class_of(&prepared, "s"), None);
     }
 }

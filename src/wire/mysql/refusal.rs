@@ -9,8 +9,8 @@
 use bytes::{BufMut as _, BytesMut};
 
 use crate::gate::admission::Refusal;
-use crate::wire::mysql::answers::PACKET_BYTES_MAX;
 use crate::wire::mysql::commands;
+use crate::wire::mysql::frame::PAYLOAD_MAX;
 
 /// The engine's refusal in a read-only transaction.
 pub(crate) const READ_ONLY_TRANSACTION: u16 = 1792;
@@ -28,7 +28,7 @@ fn packet(out: &mut BytesMut, sequence: u8, write: impl FnOnce(&mut BytesMut)) {
     out.put_bytes(0, 4);
     write(out);
     let length = out.len() - start - 4;
-    debug_assert!(length < PACKET_BYTES_MAX, "the proxy's own packets are short");
+    debug_assert!(length < PAYLOAD_MAX, "the proxy's own packets are short");
     let [a, b, c, ..] = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
     if let Some(header) = out.get_mut(start..start + 4) {
         header.copy_from_slice(&[a, b, c, sequence]);
@@ -93,14 +93,6 @@ pub(crate) fn query(out: &mut BytesMut, sql: &str, attributes: bool) {
     });
 }
 
-/// The number in an ERR packet's payload.
-pub(crate) fn errno(payload: &[u8]) -> Option<u16> {
-    match payload {
-        [0xff, low, high, ..] => Some(u16::from_le_bytes([*low, *high])),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -127,7 +119,7 @@ mod tests {
         let length = usize::from(out[0]) | usize::from(out[1]) << 8;
         assert_eq!((length, out[2], out[3]), (out.len() - 4, 0, 1));
         let payload = &out[4..];
-        assert_eq!(errno(payload), Some(9701));
+        assert_eq!(payload[..3], [0xff, 0xe5, 0x25], "9701");
         assert_eq!(&payload[3..9], b"#ZF001");
         let text = std::str::from_utf8(&payload[9..]).unwrap();
         assert_eq!(

@@ -18,8 +18,11 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use tokio::io::AsyncWrite;
+use tokio::sync::oneshot;
 
+use crate::base::ids::Generation;
 use crate::base::limits;
+use crate::fence::code::Denial;
 use crate::gate::slot::Order;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
@@ -29,6 +32,7 @@ use crate::wire::mysql::conversation::Conversation;
 use crate::wire::mysql::engine;
 use crate::wire::mysql::refusal;
 use crate::wire::shared::desk::{self, WorkerDesk};
+use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::{self, behind, poll_read};
 
@@ -45,6 +49,9 @@ pub(crate) enum End {
     Fault,
 }
 
+/// Has the engine kill what this session runs; the receiver hears when that is done or given up.
+pub(crate) type Canceller = Box<dyn Fn() -> oneshot::Receiver<()> + Send>;
+
 /// One session's relay.
 pub(crate) struct Relay {
     client: Peer,
@@ -57,6 +64,8 @@ pub(crate) struct Relay {
     broken: Option<String>,
     shut: bool,
     end: Option<End>,
+    cancel: Option<oneshot::Receiver<()>>,
+    canceller: Canceller,
 }
 
 impl Relay {
@@ -67,6 +76,7 @@ impl Relay {
         engine: (Stream, BytesMut),
         conversation: Conversation,
         counters: Arc<WorkerCounters>,
+        canceller: Canceller,
     ) -> Self {
         Self {
             // A client that doesn't wait for its welcome has its bytes sorted as if held back.
@@ -80,6 +90,8 @@ impl Relay {
             broken: None,
             shut: false,
             end: None,
+            cancel: None,
+            canceller,
         }
     }
 
@@ -89,9 +101,9 @@ impl Relay {
     /// Not to be cancelled except to abandon the session: a lease that is held then counts as
     /// abandoned.
     pub(crate) async fn run(mut self: Box<Self>) -> End {
-        let slot = Arc::clone(self.conversation.seat.slot());
+        let bell = Arc::clone(&self.conversation.seats.home().slot().ordered);
         loop {
-            let mut ordered = pin!(slot.ordered.notified());
+            let mut ordered = pin!(bell.notified());
             let end = poll_fn(|cx| {
                 if ordered.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(None);
@@ -110,15 +122,46 @@ impl Relay {
     }
 
     fn obey(&mut self) {
-        let (order, before) = self.conversation.seat.slot().take_orders();
+        for (order, before) in self.conversation.seats.take_orders() {
+            self.obey_one(order, before);
+        }
+    }
+
+    fn obey_one(&mut self, order: Order, before: Generation) {
+        let conversation = &mut self.conversation;
+        let mut action = Action::None;
+        if order.has(Order::LOOK) {
+            conversation.look(&mut self.engine.pending);
+        }
+        if order.has(Order::ROLL_BACK) {
+            let midway = !self.client.rest.is_over();
+            action = conversation.order_roll_back(before, midway, &mut self.engine.pending);
+        }
+        if order.has(Order::STOP_WRITING) && action == Action::None {
+            action = conversation.order_stop();
+        }
+        if action == Action::Cancel && self.cancel.is_none() {
+            self.cancel = Some((self.canceller)());
+        }
         self.finishing |= order.has(Order::FINISH);
         let give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
         if give_up || order.has(Order::END) {
-            // Without waiting for a client that may have stopped reading. A lease that is held
-            // counts as abandoned until the engine shows the backend gone.
-            self.stop_serving();
-            self.impatient = true;
+            self.end_now(give_up);
         }
+    }
+
+    /// The end without waiting for a client that may have stopped reading. A lease that is held
+    /// counts as abandoned until the engine shows the connection gone.
+    fn end_now(&mut self, by_force: bool) {
+        if !by_force && self.conversation.forced == Forced::No {
+            self.stop_serving();
+        } else {
+            let refusal = self.conversation.refusal(Denial::RolledBack);
+            let sequence = self.conversation.next_sequence();
+            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            self.end = Some(End::Ended);
+        }
+        self.impatient = true;
     }
 
     /// 1053 for the client, and the end.
@@ -134,7 +177,7 @@ impl Relay {
         // within this call.
         let (mut engine_quiet, mut client_quiet) = (false, false);
         loop {
-            let mut progress = false;
+            let mut progress = self.poll_cancel(cx);
             let to_client_clear = self.client.poll_flush(cx).is_ready();
             let to_engine_clear = self.engine.poll_flush(cx).is_ready();
             if let Some(end) = self.end
@@ -163,7 +206,8 @@ impl Relay {
             if self.end.is_some() || !self.engine.pending.is_empty() && to_engine_clear {
                 progress = true;
             }
-            if !self.client.reads && to_engine_clear && !self.shut {
+            let over = !self.client.reads && !self.conversation.wants_word();
+            if over && to_engine_clear && !self.shut {
                 match Pin::new(&mut self.engine.stream).poll_shutdown(cx) {
                     Poll::Ready(_) => self.shut = true,
                     Poll::Pending => {}
@@ -175,6 +219,16 @@ impl Relay {
         }
     }
 
+    fn poll_cancel(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(cancel) = &mut self.cancel else { return false };
+        if Pin::new(cancel).poll(cx).is_pending() {
+            return false;
+        }
+        self.cancel = None;
+        self.conversation.cancel_delivered(&mut self.engine.pending);
+        true
+    }
+
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
@@ -182,6 +236,13 @@ impl Relay {
     }
 
     fn after_step(&mut self) {
+        if self.conversation.guard.failed {
+            tracing::error!(
+                session = %self.conversation.seats.home().slot().id(),
+                "the engine refused the read-only guard; the session is ended"
+            );
+            self.end = Some(End::Fault);
+        }
         if self.finishing && self.conversation.is_idle() && self.client.rest.is_over() {
             refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
             self.stop_serving();
@@ -189,6 +250,9 @@ impl Relay {
         if !self.client.writes && self.client.reads {
             // Nobody reads the answers any more: see what is running to its end.
             self.client.reads = false;
+        }
+        if !self.client.reads && !self.shut && self.engine.writes {
+            self.conversation.look(&mut self.engine.pending);
         }
         if !self.engine.reads && self.end.is_none() {
             self.end = Some(End::Done);

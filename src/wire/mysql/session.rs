@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::base::ids::{EngineName, Namespace};
@@ -27,6 +28,7 @@ use crate::tls::Stream;
 use crate::wire::mysql::auth::{self, AuthEnd, Bridge, Exchange, Welcome};
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::conversation::{Begun, Conversation};
+use crate::wire::mysql::effects::NO_SCHEMA;
 use crate::wire::mysql::endpoint::{Endpoint, Greeted};
 use crate::wire::mysql::frame;
 use crate::wire::mysql::own_key::OwnKey;
@@ -37,10 +39,6 @@ use crate::wire::shared::denials::Denials;
 use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
-/// Where a session that has chosen no database is counted: a schema that every engine has and that
-/// nobody can write to. What it does elsewhere is admitted there.
-const NO_DATABASE: &str = "information_schema";
-
 /// One listener's settings.
 #[derive(Debug)]
 pub struct Settings {
@@ -48,6 +46,14 @@ pub struct Settings {
     pub default_engine: EngineName,
     /// TLS towards clients.
     pub tls: ClientSideTls,
+}
+
+/// Stops statements of the proxy's own sessions, over connections that are not theirs: the MySQL
+/// protocol has no other way.
+pub trait Killer: Send + Sync + std::fmt::Debug {
+    /// `KILL QUERY` of a connection, by the engine's own number. The receiver hears when the engine
+    /// has taken it, or when that was given up: bounded in time by the implementation.
+    fn kill_query(&self, engine: &EngineName, thread: u32) -> oneshot::Receiver<()>;
 }
 
 /// What all sessions share.
@@ -61,6 +67,8 @@ pub struct Shared {
     pub denials: Arc<Denials>,
     /// Numbers and counts of sessions, all protocols' together.
     pub sessions: Arc<Sessions>,
+    /// Stops statements.
+    pub killer: Arc<dyn Killer>,
     /// The proxy's own RSA key.
     pub own_key: Arc<OwnKey>,
 }
@@ -246,7 +254,7 @@ fn resolve(
 ) -> Result<Target<Endpoint>, String> {
     let engine = &settings.default_engine;
     let Some(name) = &login.database else {
-        let namespace = Namespace::new(engine.clone(), NO_DATABASE).map_err(|e| e.to_string())?;
+        let namespace = Namespace::new(engine.clone(), NO_SCHEMA).map_err(|e| e.to_string())?;
         return Ok(Target { namespace, endpoint: shared.directory.endpoint(engine)? });
     };
     let Ok(name) = std::str::from_utf8(name) else {
@@ -373,9 +381,11 @@ async fn run(
         agreed: login.agreed(&greeting),
         ok,
         charset: login.charset(),
-        mariadb: greeting.is_mariadb(),
+        server: greeting.server,
         exchange: ready.exchange,
     };
+    let (killer, endpoint) = (Arc::clone(&shared.killer), Arc::clone(&target.endpoint));
+    let canceller = Box::new(move || killer.kill_query(endpoint.name(), greeting.thread));
     let gates = Arc::clone(&shared.gates);
     let conversation = Conversation::new(seat, gates, Arc::clone(&shared.denials), begun);
     // Boxed, so that it is in this session's memory once, not in each future that it moved through.
@@ -384,6 +394,7 @@ async fn run(
         (engine, from_engine),
         conversation,
         Arc::clone(counters),
+        canceller,
     ));
     if relay.run().await == End::Fault {
         tracing::warn!(session = %id, "session ended by a fault");

@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::base::limits;
+use crate::sql::{MyFlavour, MyServer};
 use crate::tls::{Stream, TlsError};
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::frame::{self, HEADER};
@@ -74,7 +75,8 @@ pub(crate) struct Greeting {
     payload: Vec<u8>,
     /// Where the low half of the capability bits is.
     low: usize,
-    mariadb: bool,
+    /// The engine's kind and version.
+    pub(crate) server: MyServer,
     /// The engine's number of the connection.
     pub(crate) thread: u32,
     /// What the engine offers.
@@ -107,21 +109,19 @@ impl Greeting {
         let [c, d] = *high;
         let low = u32::from_le_bytes([a, b, c, d]);
         let extended = if low & bits::MYSQL == 0 { u32::from_le_bytes(*extended) } else { 0 };
-        let named = version.windows(7).any(|part| part == b"MariaDB");
+        let mut server = MyServer::from_greeting(std::str::from_utf8(version).unwrap_or_default());
+        if low & bits::MYSQL == 0 {
+            server.flavour = MyFlavour::MariaDb;
+        }
         Some(Self {
             low: at,
-            mariadb: low & bits::MYSQL == 0 || named,
+            server,
             thread: u32::from_le_bytes(*thread),
             offered: Capabilities::of(low, extended),
             nonce,
             plugin: frame::text(rest).map_or(rest, |(name, _)| name).to_vec(),
             payload: payload.to_vec(),
         })
-    }
-
-    /// Whether it is MariaDB that greets.
-    pub(crate) const fn is_mariadb(&self) -> bool {
-        self.mariadb
     }
 
     /// What clients are offered: what the engine offers and the proxy can relay, and TLS if the
@@ -388,7 +388,7 @@ mod tests {
         let found = Greeting::parse(&greeting(0x81ff_fffe, 0x1f)).unwrap();
         assert_eq!(found.nonce, b"abcdefghijklmnopqrst");
         assert_eq!((found.thread, found.plugin.as_slice()), (263, &b"mysql_native_password"[..]));
-        assert!(found.is_mariadb());
+        assert_eq!(found.server.flavour, MyFlavour::MariaDb);
         // COMPRESS and SSL are out, and so is COM_MULTI.
         assert_eq!(found.for_clients(false), greeting(0x81ff_f7de, 0x1d));
         assert_eq!(found.for_clients(true), greeting(0x81ff_ffde, 0x1d));

@@ -22,6 +22,7 @@ use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
+pub(crate) use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 
 use crate::base::limits;
@@ -46,47 +47,6 @@ pub(crate) enum Discard {
     Local(Status),
     /// Everything up to Sync, which the engine answers: it has the stand-in.
     ToSync,
-}
-
-/// A rollback by force (wire.md W12, W13).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Forced {
-    /// None.
-    No,
-    /// A cancel is on its way for the running statement.
-    Cancelling {
-        /// The cancel has been delivered, or given up.
-        delivered: bool,
-        /// The client has been told, in place of the cancelled statement's error.
-        told: bool,
-    },
-    /// A cancel is on its way for a program that tries to write under the fence. Nothing is
-    /// rolled back beyond what the engine itself does with a cancelled statement.
-    Stopping {
-        /// The cancel has been delivered, or given up.
-        delivered: bool,
-    },
-    /// The injected ROLLBACK is on its way.
-    RollingBack {
-        /// How often it was sent.
-        tries: u32,
-        /// The client has been told.
-        told: bool,
-    },
-    /// The engine has rolled back; the client is told at its next program.
-    RolledBack {
-        /// It was told before, and believes to be in a failed transaction.
-        told: bool,
-    },
-}
-
-/// What the relay must do after an order or an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Nothing but moving bytes.
-    None,
-    /// Send a CancelRequest for this session's backend.
-    Cancel,
 }
 
 /// How a message was admitted.
@@ -192,10 +152,7 @@ impl Conversation {
     pub(crate) fn must_wait(&self) -> bool {
         if self.owed.is_empty() || self.owed.has_open_tail() {
             // A cancel that is still on its way would meet the next program.
-            return matches!(
-                self.forced,
-                Forced::Cancelling { .. } | Forced::Stopping { .. } | Forced::RollingBack { .. }
-            ) && !self.owed.has_open_tail();
+            return self.forced.is_under_way() && !self.owed.has_open_tail();
         }
         let word = self.seat.gate().word();
         !word.all_open()
@@ -463,11 +420,7 @@ impl Conversation {
 
     /// The cancel was delivered, or could not be.
     pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
-        self.forced = match self.forced {
-            Forced::Cancelling { told, .. } => Forced::Cancelling { delivered: true, told },
-            Forced::Stopping { .. } => Forced::Stopping { delivered: true },
-            other @ (Forced::No | Forced::RollingBack { .. } | Forced::RolledBack { .. }) => other,
-        };
+        self.forced = self.forced.after_cancel();
         if self.owed.is_empty() {
             self.forced_goes_on(to_engine);
         }

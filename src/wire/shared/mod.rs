@@ -5,6 +5,7 @@ pub mod address;
 pub mod denials;
 pub(crate) mod desk;
 pub mod directory;
+pub(crate) mod forced;
 pub mod listener;
 pub(crate) mod outgoing;
 pub(crate) mod peer;
