@@ -48,6 +48,11 @@ impl Status {
         self.has(0x0002)
     }
 
+    /// The rows are the parameters that a procedure gave values to.
+    const fn out_parameters(self) -> bool {
+        self.has(0x1000)
+    }
+
     /// Another result follows.
     pub(crate) const fn more_results(self) -> bool {
         self.has(0x0008)
@@ -181,13 +186,14 @@ const ERROR_BYTES: usize = 256;
 pub(crate) struct Tracker {
     rules: Rules,
     place: Place,
-    /// An ERR's code 0xFFFF here would be a progress report.
-    begun: bool,
+    /// Behind these rows comes another result, whatever their end says: MySQL's EOF behind a
+    /// procedure's parameters doesn't announce the OK that follows.
+    announced: bool,
 }
 
 impl Tracker {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, place: Place::Nothing, begun: false }
+        Self { rules, place: Place::Nothing, begun: false, announced: false }
     }
 
     /// What was agreed.
@@ -197,7 +203,7 @@ impl Tracker {
 
     /// A command is forwarded that is answered like this. Nothing must be owed.
     pub(crate) const fn expect(&mut self, reply: Reply) {
-        self.begun = false;
+        self.announced = false;
         self.place = match reply {
             Reply::None => Place::Nothing,
             Reply::Ok => Place::Ok,
@@ -219,11 +225,6 @@ impl Tracker {
     /// Whether a replica's stream is running.
     pub(crate) const fn is_streaming(&self) -> bool {
         matches!(self.place, Place::Stream)
-    }
-
-    /// Whether anything of the answer has come.
-    pub(crate) const fn has_begun(&self) -> bool {
-        self.begun
     }
 
     /// How many of a packet's first bytes [`Tracker::packet`] wants to see, where its length is
@@ -268,7 +269,6 @@ impl Tracker {
         if first == ERR && length < PAYLOAD_MAX {
             return Ok(self.failed(head));
         }
-        self.begun = true;
         let seen = match self.place {
             Place::Nothing => None,
             Place::Ok => self.ok(length, head),
@@ -327,7 +327,6 @@ impl Tracker {
         if code == 0xffff && self.rules.progress && self.is_owing() {
             return Seen::Within;
         }
-        self.begun = true;
         let asked = self.is_owing();
         self.place = Place::Nothing;
         if asked { Seen::Failed(code) } else { Seen::Farewell }
@@ -335,7 +334,8 @@ impl Tracker {
 
     /// The end of one result: of the answer, unless another one is announced.
     fn one_result(&mut self, status: Status) -> Seen {
-        if status.more_results() {
+        let announced = std::mem::replace(&mut self.announced, false);
+        if status.more_results() || announced {
             self.place = Place::Result;
             Seen::Told(status)
         } else {
@@ -382,6 +382,7 @@ impl Tracker {
         if status.cursor_exists() {
             return Some(self.one_result(status));
         }
+        self.announced = status.out_parameters() && status.more_results();
         self.place = Place::Rows;
         Some(Seen::Told(status))
     }

@@ -384,7 +384,8 @@ impl Conversation {
 
     /// The number of the next packet.
     pub(crate) const fn next_sequence(&self) -> u8 {
-        self.sequence
+        // Said while nothing is owed, it is read as the answer to the client's next command.
+        if self.tracker.is_owing() { self.sequence } else { 1 }
     }
 
     /// Whether nothing runs, nothing is open and nothing is owed.
