@@ -176,7 +176,7 @@ impl MyCluster {
         });
         if ready == Some(true) {
             self.guard = Some(guard);
-        } else {
+        } else if guard.exit_code().is_some() {
             guard.finish();
         }
         ready == Some(true)

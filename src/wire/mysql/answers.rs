@@ -193,7 +193,7 @@ pub(crate) struct Tracker {
 
 impl Tracker {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, place: Place::Nothing, begun: false, announced: false }
+        Self { rules, place: Place::Nothing, announced: false }
     }
 
     /// What was agreed.
