@@ -149,7 +149,7 @@ impl Reader {
         let first = words.first().copied().unwrap_or_default().to_ascii_lowercase();
         match first.as_str() {
             "delimiter" if dashed.is_some() => {
-                words.get(1).unwrap_or(&";").clone_into(&mut self.delimiter);
+                self.delimiter = (*words.get(1).unwrap_or(&";")).to_owned();
             }
             "perl" | "write_file" | "append_file" => {
                 let named = words.get(if first == "perl" { 1 } else { 2 }).copied();
