@@ -12,23 +12,14 @@ mod acceptance;
 mod rust_driver;
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use acceptance::{PATIENCE, Site, metric};
-use support::certs::{CertFiles, Certs};
+use acceptance::{Site, metric};
+use support::certs::ca;
+use support::talk::{Language, Talk};
 use support::tools::Target;
-use support::{Engine, PgCluster, Proxy, ProxyOptions, poll};
-
-/// How a driver's script is started.
-#[derive(Clone, Copy)]
-enum Language {
-    Python,
-    Node,
-}
+use support::{Engine, PgCluster, Proxy, ProxyOptions};
 
 /// The proxy that takes TLS from clients.
 fn proxy() -> &'static Proxy {
@@ -103,45 +94,13 @@ driver!(postgres_js, Node, "postgres_js.cjs");
 driver!(sqlalchemy, Python, "sqlalchemy_orm.py");
 driver!(django, Python, "django_site/site_driver.py");
 
-/// Where `tools/setup.sh` puts the drivers.
-fn installed(part: &str) -> PathBuf {
-    let given = std::env::var_os("FENCEWIRE_TOOLS_DIR").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
-    let tools = given.unwrap_or_else(|| home().join(".cache/fencewire-tools"));
-    let path = tools.join("drivers").join(part);
-    assert!(path.exists(), "{} is not there: run tools/setup.sh test", path.display());
-    path
-}
-
-/// The authority's certificate as a file.
-fn ca() -> &'static Path {
-    static FILES: OnceLock<(tempfile::TempDir, CertFiles)> = OnceLock::new();
-    let (_, files) = FILES.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let files = Certs::shared().write(dir.path());
-        (dir, files)
-    });
-    &files.ca
-}
-
 /// A driver's script, to be run in one of its ways.
 fn script(target: &Target<'_>, db: &str, language: Language, file: &str, way: &str) -> Command {
-    let program = match language {
-        Language::Python => installed("python/bin/python"),
-        Language::Node => PathBuf::from("node"),
-    };
-    let mut command = target.command(program, db);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drivers");
-    command.arg(folder.join(file)).arg(way);
-    command.env_remove("PGCHANNELBINDING").env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut command = target.command(language.program(), db);
+    language.script(&mut command, file, way);
+    command.env_remove("PGCHANNELBINDING");
     if target.client_tls {
         command.env("PGSSLMODE", "verify-full").env("PGSSLROOTCERT", ca());
-    }
-    match language {
-        Language::Python => {}
-        Language::Node => {
-            command.env("NODE_PATH", installed("node/node_modules"));
-        }
     }
     command
 }
@@ -151,61 +110,6 @@ fn work(target: &Target<'_>, language: Language, file: &str) {
     let mut talk = Talk::start(script(target, &db, language, file, "work"));
     assert_eq!(talk.hear(), "ok");
     assert!(talk.last_words().0);
-}
-
-/// A script that is being run, spoken to by lines.
-struct Talk {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-    errors: std::thread::JoinHandle<String>,
-}
-
-impl Talk {
-    fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut stderr = child.stderr.take().unwrap();
-        let (sender, lines) = sync_channel(100);
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).map_or_else(|e| e.to_string(), |_| text)
-        });
-        Self { child, input, lines, errors }
-    }
-
-    /// The next line. Panics with the script's own words when none comes.
-    #[track_caller]
-    fn hear(&mut self) -> String {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => line,
-            Err(e) => panic!("the script says nothing ({e}); it ended:\n{}", self.last_words().1),
-        }
-    }
-
-    fn go_on(&mut self) {
-        writeln!(self.input).unwrap();
-    }
-
-    /// The script's end, brought about when it doesn't come: success, and standard error.
-    fn last_words(&mut self) -> (bool, String) {
-        let ended = poll(PATIENCE, || self.child.try_wait().unwrap());
-        if ended.is_none() {
-            self.child.kill().unwrap();
-        }
-        let success = self.child.wait().unwrap().success();
-        let errors = std::mem::replace(&mut self.errors, std::thread::spawn(String::new));
-        (success && ended.is_some(), errors.join().unwrap())
-    }
 }
 
 /// The count of denials is the whole proxy's: one fence test at a time.

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# PostgreSQL 18 beside Debian 12's own 15, for tests. Nothing of the system is changed: the packages
-# of a newer Debian suite are fetched by apt (which checks their signatures), unpacked into a folder,
-# and their programs run with the libraries and the loader that were unpacked with them.
+# PostgreSQL 18 beside Debian 12's own 15, for tests: unpacked into a folder of its own
+# (newer_debian.sh says how).
 #
 #   tools/postgresql18.sh          brings it, unless it is there; prints the folder of its programs
 #   tools/postgresql18.sh where    prints that folder, and fails where it isn't
@@ -15,136 +14,25 @@ set -euo pipefail
 export LC_ALL=C
 umask 022
 
-ME=tools/postgresql18.sh
-SUITE=${FENCEWIRE_PG18_SUITE:-sid}
-KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
-
-say() { printf '%s: %s\n' "$ME" "$*" >&2; }
-die() { say "ERROR: $*"; exit 1; }
-
-home() {
-  if [ -n "${FENCEWIRE_PG18_DIR:-}" ]; then echo "$FENCEWIRE_PG18_DIR"
-  elif [ "$(id -u)" = 0 ]; then echo /var/cache/fencewire/postgresql-18
-  else echo "${FENCEWIRE_TOOLS_DIR:-${HOME:-/tmp}/.cache/fencewire-tools}/postgresql-18"; fi
+# shellcheck disable=SC2034  # all of these are for newer_debian.sh
+{
+  ME=tools/postgresql18.sh
+  WHAT='PostgreSQL 18'
+  PACKAGES='postgresql-18 postgresql-client-18'
+  PROGRAMS=usr/lib/postgresql/18/bin
+  MAIN=usr/lib/postgresql/18/bin/postgres
+  SUITE=${FENCEWIRE_PG18_SUITE:-sid}
+  MIRROR=${FENCEWIRE_PG18_MIRROR:-}
+  WAY_OUT="give the folder of PostgreSQL 18's own programs in FENCEWIRE_TEST_PG18_BIN instead"
 }
-DEST=$(home)
-BIN=$DEST/root/usr/lib/postgresql/18/bin
+. "$(dirname "$(readlink -f "$0")")/newer_debian.sh"
+DEST=${FENCEWIRE_PG18_DIR:-$(cache_folder postgresql-18)}
 
-# Written last: a folder without it is the rest of an attempt that failed.
-complete() { [ -e "$DEST/complete" ] && [ -x "$BIN/postgres" ]; }
-
-mirror() {
-  local found
-  found=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-    grep -Eo 'https?://[^ ]+/debian/?( |$)' | head -n 1 | tr -d ' ') || true
-  found=${FENCEWIRE_PG18_MIRROR:-$found}
-  [ -n "$found" ] || die "no Debian mirror in apt's sources: name one by FENCEWIRE_PG18_MIRROR"
-  echo "$found"
-}
-
-# An apt of our own: its lists, its cache, and a system in which nothing is installed.
-own_apt() { # WORK
-  local w=$1
-  [ -r "$KEYRING" ] || die "$KEYRING is missing: install debian-archive-keyring"
-  mkdir -p "$w/state/lists/partial" "$w/cache/archives/partial" "$w/debs"
-  : >"$w/status"
-  local from
-  from=$(mirror)
-  echo "deb [signed-by=$KEYRING] $from $SUITE main" >"$w/sources.list"
-  cat >"$w/apt.conf" <<CONF
-Dir::Etc::SourceList "$w/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::Etc::Preferences "-";
-Dir::Etc::PreferencesParts "-";
-Dir::State "$w/state";
-Dir::State::Lists "$w/state/lists";
-Dir::State::status "$w/status";
-Dir::Cache "$w/cache";
-APT::Sandbox::User "$(id -un)";
-APT::Install-Recommends "0";
-Acquire::Languages "none";
-Acquire::Retries "3";
-CONF
-  export APT_CONFIG=$w/apt.conf
-}
-
-# What of the dependencies is needed to run programs: libraries. Not maintainers' scripts and Perl.
-wanted() {
-  awk '$1 == "Inst" { sub(/^\(/, "", $3); print $2 "=" $3 }' |
-    grep -E '^(lib|zlib|postgresql-18=|postgresql-client-18=)' |
-    grep -Ev '^(libperl|lib[a-z0-9-]*-perl=|libc-bin|libc-l10n|libc-gconv)'
-}
-
-fetch() { # WORK
-  local w=$1 packages
-  say "reading the package lists of $SUITE from $(mirror)"
-  apt-get -q -o APT::Update::Error-Mode=any update >"$w/log" 2>&1 ||
-    { tail -n 20 "$w/log" >&2; die "apt-get update for $SUITE failed"; }
-  packages=$(apt-get -q -s install postgresql-18 postgresql-client-18 2>"$w/log" | wanted) ||
-    { tail -n 20 "$w/log" >&2; die "$SUITE has no installable postgresql-18"; }
-  say "fetching $(wc -l <<<"$packages") packages"
-  # shellcheck disable=SC2086  # one word per package
-  (cd "$w/debs" && apt-get -q download $packages) >"$w/log" 2>&1 ||
-    { tail -n 20 "$w/log" >&2; die "the packages could not be fetched"; }
-}
-
-# PROGRAM becomes a script that runs PROGRAM.real through the loader that came along.
-wrap() { # NEW PROGRAM LOADER LIBRARIES
-  local new=$1 program=$2 loader=$3 libraries=$4 missing at
-  at=$DEST${program#"$new"}
-  missing=$("$loader" --library-path "$libraries" --list "$program" | grep 'not found') || true
-  [ -z "$missing" ] || die "${program##*/} lacks libraries: $missing"
-  mv "$program" "$program.real"
-  printf '#!/bin/sh\nexec "%s" --library-path "%s" --argv0 "%s" "%s" "$@"\n' \
-    "$DEST${loader#"$new"}" "$DEST${libraries#"$new"}" "$at" "$at.real" >"$program"
-  chmod 755 "$program"
-}
-
-unpack() { # WORK NEW
-  local w=$1 new=$2 deb loader libraries program
-  mkdir -p "$new/root"
-  for deb in "$w"/debs/*.deb; do
-    dpkg-deb --extract "$deb" "$new/root" || die "cannot unpack ${deb##*/}"
-  done
-  (cd "$w/debs" && ls) >"$new/packages"
-  rm -rf "$new"/root/usr/share/{doc,man,locale,lintian}
-  loader=$(find "$new/root" -name 'ld-linux*.so.*' | head -n 1)
-  libraries=$(dirname "$(find "$new/root/usr/lib" -name 'libc.so.6' | head -n 1)")
-  [ -n "$loader" ] && [ -d "$libraries" ] || die "no C library among the packages"
-  for program in "$new"/root/usr/lib/postgresql/18/bin/*; do
-    [ "$(head -c 4 "$program" | tail -c 3)" != ELF ] ||
-      wrap "$new" "$program" "$loader" "$libraries"
-  done
-}
-
-install() {
-  local work new tool
-  for tool in apt-get dpkg-deb flock; do
-    command -v "$tool" >/dev/null || die "no $tool here; give the folder of PostgreSQL 18's own \
-programs in FENCEWIRE_TEST_PG18_BIN instead"
-  done
-  mkdir -p "$(dirname "$DEST")" || die "cannot make $(dirname "$DEST")"
-  exec 9>"$DEST.lock"
-  flock -w 600 9 || die "somebody else has been at it for ten minutes ($DEST.lock)"
-  ! complete || return 0
-  work=$DEST.work new=$DEST.new
-  rm -rf "$work" "$new" "$DEST"
-  mkdir -p "$work"
-  own_apt "$work"
-  fetch "$work"
-  unpack "$work" "$new"
-  mv "$new" "$DEST"
-  local version
-  version=$("$BIN/postgres" --version) || die "what was unpacked doesn't run"
-  case $version in *' 18.'*) ;; *) die "this is no PostgreSQL 18: $version" ;; esac
-  touch "$DEST/complete"
-  rm -rf "$work"
-  say "$version is in $DEST"
-}
+right_version() { case $1 in *' 18.'*) ;; *) return 1 ;; esac; }
 
 case ${1:-install} in
-  install) complete || install ;;
-  where) complete || die "not installed: run tools/setup.sh test" ;;
+  install) unpacked || bring ;;
+  where) unpacked || die "not installed: run tools/setup.sh test" ;;
   *) die "unknown word '$1': install or where" ;;
 esac
-echo "$BIN"
+echo "$DEST/root/$PROGRAMS"

@@ -11,7 +11,8 @@
 #   FENCEWIRE_TOOLS_DIR   where cargo-deny and the drivers under test go, the latter in the versions
 #                         that tests/drivers/ names   (default $HOME/.cache/fencewire-tools)
 #
-# The tests' second engine version, PostgreSQL 18, comes by tools/postgresql18.sh into a cache folder.
+# The tests' second PostgreSQL, version 18, and Oracle's MySQL 9 beside Debian's MariaDB come by
+# tools/postgresql18.sh and tools/mysql9.sh into cache folders.
 set -euo pipefail
 export LC_ALL=C
 
@@ -38,6 +39,16 @@ need_build() {
 }
 need_server() {
   has postgres || exists /usr/lib/postgresql/*/bin/postgres || PACKAGES+=(postgresql)
+}
+# Debian's packages of programs alone: they bring no service that could start.
+need_mariadb() {
+  exists /usr/sbin/mariadbd || has mariadbd || PACKAGES+=(mariadb-server-core)
+  has mariadb-install-db || PACKAGES+=(mariadb-server-core)
+}
+need_mysql_clients() {
+  has mariadb || PACKAGES+=(mariadb-client-core)
+  has mariadb-dump || PACKAGES+=(mariadb-client)
+  has sysbench || PACKAGES+=(sysbench)
 }
 need_clients() {
   has psql && has pgbench && has pg_dump || PACKAGES+=(postgresql-client postgresql-contrib)
@@ -131,6 +142,7 @@ need_deny() {
 # nobody here wrote, for the classifier's test. Unpacked outside the checkout, once.
 CORPUS_PACKAGE=pglast==8.8
 need_corpus() {
+  tools/mysql_corpus.sh "$TOOLS_DIR/corpus"
   exists "$TOOLS_DIR/corpus/postgres_regress/select.sql" && return 0
   say "fetching the statements of PostgreSQL's regression tests ($CORPUS_PACKAGE), once"
   local from
@@ -176,10 +188,29 @@ need_drivers() {
   fi
   exec 9>&-
 }
-# The tests run on PostgreSQL 18 too. Without it they would show less than they say: no way round.
-need_second_version() {
-  exists "${FENCEWIRE_TEST_PG18_BIN:-/nowhere}/postgres" && return 0
-  tools/postgresql18.sh >/dev/null
+# One method of logging in to MariaDB is in a package that brings the service: its file alone, of the
+# version that the server has.
+need_mariadb_plugin() {
+  local to=$TOOLS_DIR/mariadb/auth_ed25519.so version from
+  version=$(dpkg-query -W -f '${Version}' mariadb-server-core 2>/dev/null) || version=
+  [ -n "$version" ] || die "mariadb-server-core isn't installed as a package; the tests need it"
+  exists "$to" && [ "$(cat "$TOOLS_DIR/mariadb/version")" = "$version" ] && return 0
+  say "fetching MariaDB's ed25519 plugin into $TOOLS_DIR/mariadb, once"
+  from=$(mktemp -d)
+  (cd "$from" && apt-get -q download "mariadb-server=$version" >/dev/null 2>&1) ||
+    die "could not download the package mariadb-server $version; the tests need a plugin of it"
+  mkdir -p "$TOOLS_DIR/mariadb"
+  dpkg-deb --fsys-tarfile "$from"/mariadb-server_*.deb |
+    tar -x -O ./usr/lib/mysql/plugin/auth_ed25519.so >"$to.new"
+  mv "$to.new" "$to"
+  printf '%s' "$version" >"$TOOLS_DIR/mariadb/version"
+  rm -rf "$from"
+}
+# The tests run on PostgreSQL 18 and MySQL 9 too. Without these they would show less than they say:
+# no way round.
+need_newer_engines() {
+  exists "${FENCEWIRE_TEST_PG18_BIN:-/nowhere}/postgres" || tools/postgresql18.sh >/dev/null
+  exists "${FENCEWIRE_TEST_MYSQL9_ROOT:-/nowhere}/usr/sbin/mysqld" || tools/mysql9.sh >/dev/null
 }
 
 # ---- main
@@ -188,9 +219,13 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 for purpose in "$@"; do
   need_build
   case $purpose in
-    demo) need_server ;;
-    test) need_server; need_clients; need_pip; need_driver_hosts ;;
-    bench) need_server; need_clients; need_rivals ;;
+    demo) need_server; need_mariadb ;;
+    test)
+      need_server; need_clients; need_pip; need_driver_hosts
+      need_mariadb; need_mysql_clients ;;
+    bench)
+      need_server; need_clients; need_rivals
+      need_mariadb; need_mysql_clients ;;
     lint) ;;
     *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
   esac
@@ -200,7 +235,7 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
   install_packages "${PACKAGES[@]}"
 fi
 need_rust
-case " $* " in *" test "*) need_second_version ;; esac
+case " $* " in *" test "*) need_newer_engines ;; esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
-case " $* " in *" test "*) need_corpus; need_drivers ;; esac
+case " $* " in *" test "*) need_corpus; need_drivers; need_mariadb_plugin ;; esac
 say "everything for '$*' is here"

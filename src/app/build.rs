@@ -16,10 +16,12 @@ use crate::engine;
 use crate::fence::record::{InFlight, LockMode};
 use crate::telemetry::trace;
 use crate::tls::{ClientTls, ReloadingServerTls, TlsMode};
-use crate::wire::pg::endpoint::{Address, Endpoint};
-use crate::wire::pg::session::{Directory, Settings as ListenSettings, Target};
-use crate::wire::pg::startup::ClientSideTls;
+use crate::wire::shared::accepted::ClientSideTls;
+use crate::wire::shared::address::Address;
+use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::listener::ListenAddress;
+use crate::wire::shared::workers::Service;
+use crate::wire::{mysql, pg};
 
 fn client_tls(engine: &config::Engine) -> ClientTls {
     let mode = match engine.tls {
@@ -32,17 +34,40 @@ fn client_tls(engine: &config::Engine) -> ClientTls {
     ClientTls { mode, ca_file: engine.ca_file.clone() }
 }
 
-/// An engine for client sessions.
-pub(crate) fn endpoint(engine: &config::Engine) -> Result<Arc<Endpoint>, AppError> {
-    let address = match &engine.host {
-        config::EngineHost::Tcp { host, port } => Address::Tcp(host.clone(), *port),
-        config::EngineHost::Unix { path, port } => {
-            Address::Unix(path.join(format!(".s.PGSQL.{port}")))
+/// Engines for client sessions, by protocol and name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Endpoints {
+    pg: HashMap<EngineName, Arc<pg::endpoint::Endpoint>>,
+    mysql: HashMap<EngineName, Arc<mysql::endpoint::Endpoint>>,
+}
+
+impl Endpoints {
+    /// Adds an engine; its CA file is read here.
+    pub(crate) fn add(&mut self, engine: &config::Engine) -> Result<(), AppError> {
+        let (tls, name, bound) = (client_tls(engine), engine.name.clone(), engine.connect_timeout);
+        let tcp = |host: &str, port| Address::Tcp(host.to_owned(), port);
+        match engine.protocol {
+            config::Protocol::Postgres => {
+                let address = match &engine.host {
+                    config::EngineHost::Tcp { host, port } => tcp(host, *port),
+                    config::EngineHost::Unix { path, port } => {
+                        Address::Unix(path.join(format!(".s.PGSQL.{port}")))
+                    }
+                };
+                let endpoint = pg::endpoint::Endpoint::new(name.clone(), address, &tls, bound)?;
+                self.pg.insert(name, Arc::new(endpoint));
+            }
+            config::Protocol::Mysql => {
+                let address = match &engine.host {
+                    config::EngineHost::Tcp { host, port } => tcp(host, *port),
+                    config::EngineHost::Unix { path, .. } => Address::Unix(path.clone()),
+                };
+                let endpoint = mysql::endpoint::Endpoint::new(name.clone(), address, &tls, bound)?;
+                self.mysql.insert(name, Arc::new(endpoint));
+            }
         }
-    };
-    let tls = client_tls(engine);
-    let endpoint = Endpoint::new(engine.name.clone(), address, &tls, engine.connect_timeout)?;
-    Ok(Arc::new(endpoint))
+        Ok(())
+    }
 }
 
 /// An engine for control connections.
@@ -76,8 +101,7 @@ const fn engine_lock(mode: config::EngineLock) -> engine::EngineLock {
 }
 
 /// Address, settings and certificate of a listener.
-pub(crate) type ListenerParts =
-    (ListenAddress, Arc<ListenSettings>, Option<Arc<ReloadingServerTls>>);
+pub(crate) type ListenerParts = (ListenAddress, Service, Option<Arc<ReloadingServerTls>>);
 
 /// A listener's address and settings; its certificate files are read here.
 pub(crate) fn listen(listen: &config::Listen) -> Result<ListenerParts, AppError> {
@@ -100,8 +124,16 @@ pub(crate) fn listen(listen: &config::Listen) -> Result<ListenerParts, AppError>
             ClientSideTls::Disable
         }
     };
-    let settings = ListenSettings { default_engine: listen.default_engine.clone(), tls };
-    Ok((address, Arc::new(settings), certificate))
+    let default_engine = listen.default_engine.clone();
+    let service = match listen.protocol {
+        config::Protocol::Postgres => {
+            Service::Pg(Arc::new(pg::session::Settings { default_engine, tls }))
+        }
+        config::Protocol::Mysql => {
+            Service::Mysql(Arc::new(mysql::session::Settings { default_engine, tls }))
+        }
+    };
+    Ok((address, service, certificate))
 }
 
 /// How to log.
@@ -154,23 +186,64 @@ pub(crate) struct WireDirectory {
     /// Routes in force.
     pub(crate) routes: Arc<Routes>,
     /// Engines by name, replaced as a whole by a reload.
-    pub(crate) endpoints: arc_swap::ArcSwap<HashMap<EngineName, Arc<Endpoint>>>,
+    pub(crate) endpoints: arc_swap::ArcSwap<Endpoints>,
     /// Cleared when the proxy stops.
     pub(crate) open: std::sync::atomic::AtomicBool,
 }
 
-impl Directory for WireDirectory {
-    fn resolve(&self, default_engine: &EngineName, database: &str) -> Result<Target, String> {
-        let namespace =
-            self.routes.resolve(default_engine, database).map_err(|error| error.to_string())?;
-        let endpoints = self.endpoints.load();
-        match endpoints.get(namespace.engine()) {
-            Some(endpoint) => Ok(Target { namespace, endpoint: Arc::clone(endpoint) }),
-            None => Err(format!("engine {} is not configured", namespace.engine())),
-        }
+impl WireDirectory {
+    fn namespace(&self, default_engine: &EngineName, database: &str) -> Result<Namespace, String> {
+        self.routes.resolve(default_engine, database).map_err(|error| error.to_string())
+    }
+
+    fn takes_sessions(&self) -> bool {
+        self.open.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// What a client is told whose database leads to an engine it can't speak to.
+fn no_endpoint(engine: &EngineName, protocol: &str) -> String {
+    format!("engine {engine} is not configured, or doesn't speak {protocol}")
+}
+
+impl Directory<pg::endpoint::Endpoint> for WireDirectory {
+    fn resolve(
+        &self,
+        default_engine: &EngineName,
+        database: &str,
+    ) -> Result<Target<pg::endpoint::Endpoint>, String> {
+        let namespace = self.namespace(default_engine, database)?;
+        let endpoint = Directory::<pg::endpoint::Endpoint>::endpoint(self, namespace.engine())?;
+        Ok(Target { namespace, endpoint })
+    }
+
+    fn endpoint(&self, engine: &EngineName) -> Result<Arc<pg::endpoint::Endpoint>, String> {
+        let found = self.endpoints.load().pg.get(engine).map(Arc::clone);
+        found.ok_or_else(|| no_endpoint(engine, "PostgreSQL"))
     }
 
     fn is_open(&self) -> bool {
-        self.open.load(std::sync::atomic::Ordering::SeqCst)
+        self.takes_sessions()
+    }
+}
+
+impl Directory<mysql::endpoint::Endpoint> for WireDirectory {
+    fn resolve(
+        &self,
+        default_engine: &EngineName,
+        database: &str,
+    ) -> Result<Target<mysql::endpoint::Endpoint>, String> {
+        let namespace = self.namespace(default_engine, database)?;
+        let endpoint = Directory::<mysql::endpoint::Endpoint>::endpoint(self, namespace.engine())?;
+        Ok(Target { namespace, endpoint })
+    }
+
+    fn endpoint(&self, engine: &EngineName) -> Result<Arc<mysql::endpoint::Endpoint>, String> {
+        let found = self.endpoints.load().mysql.get(engine).map(Arc::clone);
+        found.ok_or_else(|| no_endpoint(engine, "MySQL"))
+    }
+
+    fn is_open(&self) -> bool {
+        self.takes_sessions()
     }
 }

@@ -8,12 +8,13 @@
 //! Called by `cli` (`serve` and `demo`). It holds no policy of its own.
 
 mod build;
+mod control_engine;
+mod killer;
 mod reload;
 mod state_dir;
 
-use std::collections::HashMap;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,14 +27,12 @@ use crate::admin::auth::{AdminKey, KeyError, KeyOrigin};
 use crate::admin::http::{AdminApi, Reload};
 use crate::admin::view::Shown;
 use crate::base::clock::{Clock, SystemClock};
-use crate::base::ids::{EngineName, Generation, Namespace};
+use crate::base::ids::{Generation, Namespace};
 use crate::base::limits;
 use crate::config::{self, Config};
 use crate::control::fences::Engines;
-use crate::control::pg::PgPort;
 use crate::control::recovery::Recovered;
 use crate::control::{Control, Parts, Routes, Settings as ControlSettings};
-use crate::engine::PgEngine;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Order;
 use crate::sql::Trusted;
@@ -44,14 +43,18 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spawn::spawn_named;
 use crate::telemetry::trace::{self, TraceError};
 use crate::tls::{ReloadingServerTls, TlsError};
+use crate::wire::mysql::own_key::OwnKey;
 use crate::wire::pg::cancel::Cancels;
-use crate::wire::pg::endpoint::Endpoint;
-use crate::wire::pg::session::Shared;
 use crate::wire::shared::denials::Denials;
+use crate::wire::shared::directory::Directory;
 use crate::wire::shared::listener::{ListenAddress, ListenError, Listener};
-use crate::wire::shared::workers::{WorkerError, Workers};
+use crate::wire::shared::sessions::Sessions;
+use crate::wire::shared::workers::{Shared, WorkerError, Workers};
+use crate::wire::{mysql, pg};
 
-use build::WireDirectory;
+use build::{Endpoints, WireDirectory};
+use control_engine::ControlEngine;
+use killer::ControlKiller;
 use reload::Reloading;
 use state_dir::{StateDir, StateDirError};
 
@@ -111,7 +114,7 @@ pub struct App {
     gates: Arc<Gates>,
     metrics: Arc<Metrics>,
     directory: Arc<WireDirectory>,
-    shared: Arc<Shared>,
+    sessions: Arc<Sessions>,
     workers: Arc<Workers>,
     listening: Vec<(ListenAddress, JoinHandle<()>)>,
     admin: (std::net::SocketAddr, JoinHandle<()>),
@@ -157,10 +160,7 @@ impl App {
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
         let (engines, endpoints, checked) = engines(&locked(&config))?;
-        let (open_metrics, show_literals) = {
-            let config = locked(&config);
-            (config.admin.open_metrics, config.admin.show_literals)
-        };
+        let admin = locked(&config).admin.clone();
         let control =
             build_control(&config, control, (&gates, &routes, &clock, &metrics), engines)?;
         let directory = Arc::new(WireDirectory {
@@ -183,17 +183,18 @@ impl App {
             key,
             adoption_key,
             metrics: Arc::clone(&metrics),
-            open_metrics,
-            shown: Shown { literals: show_literals },
+            open_metrics: admin.open_metrics,
+            shown: Shown { literals: admin.show_literals },
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
         recover(&control).await?;
         for engine in checked {
-            drop(spawn_named("engine-check", check_engine(engine)));
+            drop(spawn_named("engine-check", engine.check()));
         }
-        let (shared, workers) = start_workers(&config, &gates, &directory, &metrics, started)?;
+        let (sessions, workers) =
+            start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
         let listening = accept(bound, &workers);
         let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {
@@ -203,7 +204,7 @@ impl App {
             gates,
             metrics,
             directory,
-            shared,
+            sessions,
             workers,
             listening,
             admin: (admin_at, admin),
@@ -284,7 +285,7 @@ impl App {
 
     async fn sessions_ended_within(&self, bound: Duration) -> bool {
         let deadline = Instant::now() + bound;
-        while self.shared.open.load(Ordering::SeqCst) > 0 {
+        while self.sessions.open() > 0 {
             if Instant::now() >= deadline {
                 return false;
             }
@@ -316,8 +317,8 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 async fn bind_clients(config: &Config) -> Result<Vec<Bound>, AppError> {
     let mut bound = Vec::new();
     for listen in &config.listens {
-        let (address, settings, certificate) = build::listen(listen)?;
-        let listener = Listener::bind(address, settings).await?;
+        let (address, service, certificate) = build::listen(listen)?;
+        let listener = Listener::bind(address, service).await?;
         bound.push(Bound { listener, address: listen.address.clone(), certificate });
     }
     Ok(bound)
@@ -381,16 +382,14 @@ fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, Jo
     (stop, task)
 }
 
-type Endpoints = HashMap<EngineName, Arc<Endpoint>>;
-
-fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<PgEngine>), AppError> {
-    let (mut engines, mut endpoints) = (Engines::new(), Endpoints::new());
+fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), AppError> {
+    let (mut engines, mut endpoints) = (Engines::new(), Endpoints::default());
     let mut handles = Vec::new();
     for engine in &config.engines {
-        let control = PgEngine::new(build::control_engine(config, engine))?;
-        handles.push(control.clone());
-        engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
-        endpoints.insert(engine.name.clone(), build::endpoint(engine)?);
+        endpoints.add(engine)?;
+        let control = ControlEngine::new(config, engine)?;
+        engines.insert(engine.name.clone(), control.port());
+        handles.push(control);
     }
     Ok((engines, endpoints, handles))
 }
@@ -401,24 +400,6 @@ fn say_recovered(recovered: &Recovered) {
         if state.is_active() {
             tracing::info!(%namespace, state = state.name(), "its fence is still up");
         }
-    }
-}
-
-/// Tells at the start what would otherwise be learned in the middle of a move: a wrong password, a
-/// missing grant. Clients don't wait for it, and nothing depends on it; the engine's connect and
-/// statement timeouts bound it.
-///
-/// Cancel safety: it only asks and logs.
-async fn check_engine(engine: PgEngine) {
-    match engine.check().await {
-        Ok(live) => {
-            let version = live.server_version_num;
-            tracing::info!(engine = %engine.name(), version, "the control role can be used");
-        }
-        Err(error) => tracing::warn!(
-            engine = %engine.name(), %error,
-            "the control role can't be used: clients are relayed, but no fence can be proven"
-        ),
     }
 }
 
@@ -452,28 +433,54 @@ fn build_control(
 
 fn start_workers(
     config: &Arc<Mutex<Config>>,
-    gates: &Arc<Gates>,
-    directory: &Arc<WireDirectory>,
-    metrics: &Arc<Metrics>,
+    parts: (&Arc<Gates>, &Arc<WireDirectory>, &Arc<Metrics>),
+    control: &Arc<Control>,
     started: Instant,
-) -> Result<(Arc<Shared>, Arc<Workers>), AppError> {
+) -> Result<(Arc<Sessions>, Arc<Workers>), AppError> {
+    let (gates, directory, metrics) = parts;
     let config = locked(config);
-    let shared = Arc::new(Shared {
+    let most = u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX);
+    let sessions = Arc::new(Sessions::new(most));
+    let denials = Arc::new(Denials::new(&config.compat_sqlstate, Arc::clone(metrics)));
+    let pg = pg::session::Shared {
         gates: Arc::clone(gates),
-        directory: Arc::clone(directory) as Arc<dyn crate::wire::pg::session::Directory>,
-        denials: Arc::new(Denials::new(&config.compat_sqlstate, Arc::clone(metrics))),
+        directory: Arc::clone(directory) as Arc<dyn Directory<pg::endpoint::Endpoint>>,
+        denials: Arc::clone(&denials),
         cancels: Arc::new(Cancels::default()),
-        sessions: AtomicU64::new(0),
-        open: AtomicU64::new(0),
-        places: AtomicU64::new(0),
-        sessions_max: u64::try_from(config.proxy.max_sessions).unwrap_or(u64::MAX),
-    });
+        sessions: Arc::clone(&sessions),
+    };
+    let mysql = mysql::session::Shared {
+        gates: Arc::clone(gates),
+        directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
+        denials,
+        sessions: Arc::clone(&sessions),
+        killer: Arc::new(ControlKiller::new(Arc::clone(control))),
+        own_key: own_key(&config),
+    };
+    let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let count = config.proxy.workers.map_or(cores, std::num::NonZero::get);
     let counters = (0..count).map(|_| metrics.worker()).collect();
     let trusted = Arc::new(Trusted::new(config.fence.trusted_functions.iter().cloned()));
     let workers = Workers::start(&shared, counters, &trusted, started)?;
-    Ok((shared, Arc::new(workers)))
+    Ok((sessions, Arc::new(workers)))
+}
+
+/// The key for clients that log in without TLS to an engine with it, begun to be made where there
+/// can be such: the first of them shouldn't have to wait.
+fn own_key(config: &Config) -> Arc<OwnKey> {
+    let key = Arc::new(OwnKey::default());
+    let mysql = config::Protocol::Mysql;
+    let plain = |listen: &config::Listen| {
+        listen.protocol == mysql && listen.tls != config::ListenTls::Require
+    };
+    let encrypted = |engine: &config::Engine| {
+        engine.protocol == mysql && engine.tls != config::EngineTls::Disable
+    };
+    if config.listens.iter().any(plain) && config.engines.iter().any(encrypted) {
+        drop(spawn_named("rsa-key", Arc::clone(&key).make_ready()));
+    }
+    key
 }
 
 fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> Vec<(ListenAddress, JoinHandle<()>)> {

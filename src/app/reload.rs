@@ -3,18 +3,14 @@
 //! Purpose: `SIGHUP` and `POST /v1/reload` (conf.md): all of it or nothing, with a sentence for
 //! each change or for each reason why not. Running sessions stay where they are.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::admin::http::{Reload, ReloadFuture};
+use crate::app::control_engine::ControlEngine;
 use crate::app::{build, locked};
-use crate::base::ids::EngineName;
 use crate::config::{Changes, Config, ListenAddress};
 use crate::control::Control;
-use crate::control::pg::PgPort;
-use crate::engine::PgEngine;
 use crate::tls::ReloadingServerTls;
-use crate::wire::pg::endpoint::Endpoint;
 
 /// What a reload changes.
 pub(super) struct Reloading {
@@ -47,15 +43,12 @@ impl Reloading {
 
     fn apply(&self, next: Config, changes: &Changes) -> Result<(), String> {
         let text = |error: &dyn std::error::Error| error.to_string();
-        let mut endpoints: HashMap<EngineName, Arc<Endpoint>> =
-            (**self.directory.endpoints.load()).clone();
+        let mut endpoints = (**self.directory.endpoints.load()).clone();
         let mut engines = self.control.engines();
         for engine in next.engines.iter().filter(|e| changes.engines_added.contains(&e.name)) {
-            let endpoint = build::endpoint(engine).map_err(|e| text(&e))?;
-            let control =
-                PgEngine::new(build::control_engine(&next, engine)).map_err(|e| text(&e))?;
-            endpoints.insert(engine.name.clone(), endpoint);
-            engines.insert(engine.name.clone(), Arc::new(PgPort::new(control)));
+            endpoints.add(engine).map_err(|e| text(&e))?;
+            let control = ControlEngine::new(&next, engine).map_err(|e| text(&e))?;
+            engines.insert(engine.name.clone(), control.port());
         }
         let mut certificates = Vec::new();
         for (address, certificate) in &self.certificates {

@@ -55,6 +55,11 @@ pub const MARKER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most receipts one listing answers with.
 pub const RECEIPT_LIST_MAX: usize = 10_000;
 
+// --- classification ------------------------------------------------------------------------
+
+/// Most schema names that one classified MySQL program carries; beyond, it may reach any.
+pub const CLASSIFIED_SCHEMAS_MAX: usize = 32;
+
 // --- relations of the above ----------------------------------------------------------------
 
 const _: () = assert!(MARKER_BYTES > STORED_RECORD_BYTES as u64);
@@ -79,6 +84,14 @@ pub const CONTROL_BACKOFF_MAX_MS: u64 = 2_000;
 pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
 /// Most rounds of listing and locking tables before the schema counts as unstable.
 pub const LOCK_ROUNDS_MAX: u32 = 8;
+/// How often the holder of a MySQL engine lock asks its server whether it is there, in
+/// milliseconds: a lock that went with its connection is noticed within about this.
+pub const LOCK_HOLDER_PING_MS: u64 = 300;
+/// Least pause between two looks at MySQL's cache of transactions, in milliseconds; the server
+/// refreshes it only after 100 ms without a reader.
+pub const INNODB_TRX_PAUSE_MS: u64 = 150;
+/// Most views, triggers, routines and events that are searched for names of other schemas.
+pub const CLOSURE_OBJECTS_MAX: usize = 2_000;
 /// Longest statement text, in characters, that a blocker or an activity row carries.
 pub const STATEMENT_CHARS_MAX: i32 = 200;
 /// Own backends that are remembered after their connection ended (their server side may linger).
@@ -91,6 +104,10 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
+/// Longest packet of a MySQL login: names, and the 64 KiB of attributes that MySQL takes.
+pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
+/// Bits of the proxy's own RSA key, as MySQL's own.
+pub const RSA_KEY_BITS: usize = 2_048;
 /// Longest startup packet taken from a client: PostgreSQL's own limit.
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.

@@ -45,7 +45,7 @@ pub struct Config {
 pub enum Protocol {
     /// PostgreSQL.
     Postgres,
-    /// MySQL and MariaDB; not available yet.
+    /// MySQL and MariaDB.
     Mysql,
 }
 
@@ -147,11 +147,12 @@ pub enum EngineHost {
         /// Port.
         port: u16,
     },
-    /// Over a unix socket. For PostgreSQL `path` is the directory of `.s.PGSQL.<port>`.
+    /// Over a unix socket. For PostgreSQL `path` is the directory of `.s.PGSQL.<port>`, for MySQL
+    /// and MariaDB the socket itself.
     Unix {
         /// Absolute path.
         path: PathBuf,
-        /// Port, part of the socket's name.
+        /// Port, part of a PostgreSQL socket's name.
         port: u16,
     },
 }
@@ -184,7 +185,7 @@ pub struct Engine {
     pub user: String,
     /// With which password; `None` when the engine asks for none.
     pub password: Option<Secret>,
-    /// The database that the control connection uses.
+    /// The database that the control connection uses; empty for none (MySQL and MariaDB).
     pub database: String,
     /// TLS toward it.
     pub tls: EngineTls,

@@ -263,6 +263,7 @@ fn each_bad_value_names_line_key_and_expectation() {
 fn each_bad_peer_names_line_key_and_expectation() {
     let engine = "[[engine]]\nname = \"e2\"\nurl = \"postgres://u@h/d\"\n";
     let listen = "[[listen]]\nprotocol = \"postgres\"\naddress = \"h:1\"\n";
+    let mysql = "[[listen]]\nprotocol = \"mysql\"\naddress = \"h:2\"\n";
     let route = "[[route]]\nname = \"r\"\nengine = \"old\"\n";
     let cases = [
         // (table, line to add or replace by key, key, message)
@@ -270,7 +271,6 @@ fn each_bad_peer_names_line_key_and_expectation() {
         (engine, "name = \"old\"", "engine.name", "used twice"),
         (engine, "url = \"postgres://x@10.0.0.5/d\"", "engine.url", "\"old\" has it"),
         (engine, "url = \"h:5432\"", "engine.url", "expected postgres://"),
-        (engine, "url = \"mysql://u@h/\"", "engine.url", "not available yet"),
         (engine, "password_file = \"/none\"", "engine.password_file", "/none can't be read"),
         (engine, "password_file = \"/two-lines\"", "engine.password_file", "one line"),
         (engine, "password_env = \"NONE\"", "engine.password_env", "that is set"),
@@ -285,6 +285,7 @@ fn each_bad_peer_names_line_key_and_expectation() {
         (listen, "address = \"127.0.0.1:6432\"", "listen.address", "is taken"),
         (listen, "address = \"127.0.0.1:6480\"", "listen.address", "is taken"),
         (listen, "default_engine = \"new\"", "listen.default_engine", "got \"new\""),
+        (mysql, "default_engine = \"old\"", "listen.default_engine", "that speaks mysql"),
         (listen, "auth = \"scram\"", "listen.auth", "not available yet"),
         (listen, "auth = \"password\"", "listen.auth", "not available yet"),
         (listen, "auth = \"trust\"", "listen.auth", "\"passthrough\""),
@@ -333,14 +334,14 @@ fn what_is_missing_points_at_its_table() {
 #[test]
 fn all_problems_come_at_once_in_line_order() {
     let text = "[fence]\nin_flight = \"x\"\nhold_ms = -5\n[proxy]\nworkers = -1\n\
-                [[listen]]\nprotocol = \"mysql\"\naddress = \"h:1\"\nauth = \"scram\"\n\
-                [[engine]]\nurl = \"mysql://u:sesame@h/\"\n";
+                [[listen]]\nprotocol = \"mssql\"\naddress = \"h:1\"\nauth = \"scram\"\n\
+                [[engine]]\nname = \"e\"\nurl = \"mssql://u:sesame@h/\"\n";
     let error = load(text, &Fake::default()).unwrap_err();
     let shown = error.to_string();
     let lines: Vec<_> = shown.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(
         lines,
-        ["f.toml:2", "f.toml:3", "f.toml:5", "f.toml:7", "f.toml:9", "f.toml:11"],
+        ["f.toml:2", "f.toml:3", "f.toml:5", "f.toml:7", "f.toml:9", "f.toml:12"],
         "{shown}"
     );
     assert!(!shown.contains("sesame"), "{shown}");
@@ -411,14 +412,33 @@ fn flags_alone_make_a_configuration() {
 
     let report =
         |flags: &Flags| Config::from_flags(flags, &Fake::default()).unwrap_err().to_string();
-    flags.engine.push("mysql://fw:sesame@h/".into());
+    flags.engine.push("mssql://fw:sesame@h/".into());
     let shown = report(&flags);
-    assert!(shown.starts_with("command line: --engine: not available yet"), "{shown}");
+    assert!(shown.contains("--engine: expected postgres://"), "{shown}");
     assert!(!shown.contains("sesame"), "{shown}");
     flags.listen = vec!["127.0.0.1:6432".into()];
     assert!(report(&flags).starts_with("command line: --listen: expected postgres://"));
     let shown = report(&Flags::default());
     assert!(shown.contains("--engine: expected at least one"), "{shown}");
+}
+
+#[test]
+fn each_listener_gets_the_first_engine_of_its_protocol() {
+    let flags = Flags {
+        listen: vec!["postgres://127.0.0.1:6432".into(), "mysql://127.0.0.1:6433".into()],
+        engine: vec!["postgres://fw@10.0.0.5/".into(), "mariadb://fw@10.0.0.6/".into()],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(&flags, &Fake::default()).unwrap();
+    let engines: Vec<_> = config.listens.iter().map(|l| l.default_engine.as_str()).collect();
+    assert_eq!(engines, ["postgres", "mysql"]);
+    assert_eq!(config.engines[1].protocol, Protocol::Mysql);
+    assert_eq!(config.engines[1].database, "");
+    let host = EngineHost::Tcp { host: "10.0.0.6".into(), port: 3306 };
+    assert_eq!(config.engines[1].host, host);
+    let alone = Flags { engine: vec!["postgres://fw@10.0.0.5/".into()], ..flags };
+    let shown = Config::from_flags(&alone, &Fake::default()).unwrap_err().to_string();
+    assert!(shown.contains("expected an engine that speaks mysql"), "{shown}");
 }
 
 #[test]

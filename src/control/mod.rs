@@ -18,6 +18,7 @@ pub mod instant;
 mod line;
 pub mod lock_keeper;
 mod lock_waiters;
+pub mod my;
 pub mod orphans;
 pub mod pg;
 mod points;

@@ -1,8 +1,8 @@
 //! The live PostgreSQL engine behind [`crate::control::port`].
 //!
 //! Purpose: takes the engine layer's evidence (`CensusClear`, `Boundary`, `LockHandle`) by value
-//! and turns it into the claims that a proof is assembled from. The only implementation outside
-//! tests, so nothing but that evidence can become a claim (invariant 8).
+//! and turns it into the claims that a proof is assembled from; `control::my` is its twin. Outside
+//! tests there is no third, so nothing but that evidence can become a claim (invariant 8).
 //!
 //! Callers: `app` wraps each configured engine. It decides nothing.
 
@@ -141,7 +141,7 @@ impl EnginePort for PgPort {
             match self.engine.identity(namespace.database()).await {
                 Ok(live) => Ok(LiveDatabase::Exists(Identity {
                     timeline: timeline(live.timeline),
-                    database_id: live.database_oid.to_string(),
+                    database_id: live.database_id,
                     engine_id: live.engine_id,
                 })),
                 Err(error) if is_missing(&error) => Ok(LiveDatabase::Missing),

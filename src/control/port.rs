@@ -116,6 +116,12 @@ pub trait EnginePort: Send + Sync {
     /// Asks for the end of one backend, if it is still the one meant.
     fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>>;
 
+    /// Asks for the end of what one backend runs, if it is still the one meant. Only for sessions
+    /// that can't be cancelled over their own protocol; an engine of others does nothing.
+    fn cancel(&self, _backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
+        Box::pin(async { Ok(Terminated::Gone) })
+    }
+
     /// What these backends are doing; those that have ended are absent.
     fn activity<'a>(
         &'a self,

@@ -71,3 +71,70 @@ impl Boundary {
         self.at
     }
 }
+
+/// A position in a binary log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPosition {
+    /// A set of transaction ids (MySQL), or the last one of each domain (MariaDB).
+    Gtid(String),
+    /// `file:offset`.
+    Binlog(String),
+    /// The engine keeps no log.
+    Off,
+}
+
+/// The position of a binary log, read after a drain was proven. Made by `engine::mysql` only.
+#[derive(Debug)]
+pub struct LogBoundary {
+    pub(in crate::engine) namespace: Namespace,
+    pub(in crate::engine) operation: OperationId,
+    pub(in crate::engine) revision: Revision,
+    pub(in crate::engine) engine_id: String,
+    pub(in crate::engine) position: LogPosition,
+    pub(in crate::engine) locked: bool,
+    pub(in crate::engine) at: EngineTime,
+}
+
+impl LogBoundary {
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The operation that asked.
+    #[must_use]
+    pub fn operation(&self) -> OperationId {
+        self.operation
+    }
+
+    /// The fence revision that it is read for.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The engine's own id.
+    #[must_use]
+    pub fn engine_id(&self) -> &str {
+        &self.engine_id
+    }
+
+    /// The boundary: everything committed before is at or below it.
+    #[must_use]
+    pub fn position(&self) -> &LogPosition {
+        &self.position
+    }
+
+    /// Whether the thread that held the engine lock read it.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// When it was read, by the engine's clock.
+    #[must_use]
+    pub fn at(&self) -> EngineTime {
+        self.at
+    }
+}

@@ -127,6 +127,8 @@ pub enum Why {
     DirectIdle,
     /// It holds a lock that the engine lock has to wait for.
     HoldsTableLock,
+    /// It was killed and is still undoing its work, or finishing what it can't undo.
+    RollingBack,
 }
 
 impl Why {
@@ -142,6 +144,7 @@ impl Why {
             Self::DirectInTransaction => "direct_in_transaction",
             Self::DirectIdle => "direct_idle",
             Self::HoldsTableLock => "holds_table_lock",
+            Self::RollingBack => "rolling_back",
         }
     }
 
@@ -154,7 +157,10 @@ impl Why {
             }
             Self::Writing => "it is writing after the gate closed; end it, then the drain repeats",
             Self::ProxyWriter => "a write admitted before the gate closed is still running",
-            Self::Prepared => "a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED it",
+            Self::Prepared => {
+                "a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED it (MySQL: XA COMMIT \
+                 or XA ROLLBACK)"
+            }
             Self::Orphan => {
                 "its client connection was lost in the middle of work; it may still commit"
             }
@@ -163,6 +169,7 @@ impl Why {
             }
             Self::DirectIdle => "it is connected around the proxy, which sole_path forbids",
             Self::HoldsTableLock => "it holds a lock that the engine lock has to wait for",
+            Self::RollingBack => "it was ended and is still rolling back; wait until it is gone",
         }
     }
 }

@@ -55,9 +55,9 @@ pub struct LiveIdentity {
     /// The timeline it writes (or, in recovery, follows).
     pub timeline: i32,
     /// The database's object id: a database dropped and made anew has another.
-    pub database_oid: u32,
+    pub database_id: String,
     /// When the server was started.
-    pub postmaster_start: EngineTime,
+    pub server_start: EngineTime,
     /// Whether it is a standby.
     pub in_recovery: bool,
     /// Such as 150018.
@@ -72,9 +72,9 @@ impl LiveIdentity {
             Some(format!("system identifier {} became {}", self.engine_id, now.engine_id))
         } else if self.timeline != now.timeline {
             Some(format!("timeline {} became {}", self.timeline, now.timeline))
-        } else if self.postmaster_start != now.postmaster_start {
+        } else if self.server_start != now.server_start {
             Some("the server was restarted".to_owned())
-        } else if self.database_oid != now.database_oid {
+        } else if self.database_id != now.database_id {
             Some("the database was dropped and made anew".to_owned())
         } else if now.in_recovery {
             Some("it is a standby now".to_owned())
@@ -102,8 +102,8 @@ mod tests {
         let was = LiveIdentity {
             engine_id: "7".to_owned(),
             timeline: 1,
-            database_oid: 5,
-            postmaster_start: EngineTime(10),
+            database_id: "5".to_owned(),
+            server_start: EngineTime(10),
             in_recovery: false,
             server_version_num: 150_000,
         };
@@ -111,8 +111,8 @@ mod tests {
         let others = [
             LiveIdentity { engine_id: "8".to_owned(), ..was.clone() },
             LiveIdentity { timeline: 2, ..was.clone() },
-            LiveIdentity { database_oid: 6, ..was.clone() },
-            LiveIdentity { postmaster_start: EngineTime(11), ..was.clone() },
+            LiveIdentity { database_id: "6".to_owned(), ..was.clone() },
+            LiveIdentity { server_start: EngineTime(11), ..was.clone() },
             LiveIdentity { in_recovery: true, ..was.clone() },
         ];
         for now in others {

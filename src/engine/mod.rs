@@ -2,7 +2,7 @@
 //!
 //! Purpose: identity of an engine, the census of transactions in flight, the engine lock, the
 //! boundary, and bounded termination of backends. Everything that a drain calls evidence about the
-//! engine is made here; [`Cutoff`], [`CensusClear`], [`Boundary`] and [`LockHandle`] have private
+//! engine is made here; [`Cutoff`], [`CensusClear`], [`Boundary`], [`LogBoundary`] and the lock handles have private
 //! constructors, so nobody else can claim it.
 //!
 //! Invariants: control connections never serve clients (INVARIANTS 12): no type of this module
@@ -23,15 +23,18 @@ pub mod boundary;
 pub mod census;
 pub mod error;
 pub mod identity;
+pub mod mysql;
 pub mod postgres;
 
-pub use boundary::Boundary;
+pub use boundary::{Boundary, LogBoundary, LogPosition};
 pub use census::{
     Blocker, CensusClear, CensusCounts, CensusOutcome, Cutoff, CutoffEntry, Orphan, ProxySession,
     ProxyView, Why,
 };
 pub use error::{EngineError, LockError};
 pub use identity::{BackendKey, EngineTime, LiveIdentity, Lsn};
+pub use mysql::MyEngine;
+pub use mysql::lock::MyLockHandle;
 pub use postgres::PgEngine;
 pub use postgres::boundary::MARKER_PREFIX;
 pub use postgres::lock::{LockCoverage, LockHandle};

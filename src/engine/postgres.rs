@@ -127,8 +127,8 @@ impl PgEngine {
                 identity: LiveIdentity {
                     engine_id: row.try_get(0)?,
                     timeline: row.try_get(1)?,
-                    database_oid,
-                    postmaster_start: EngineTime(row.try_get(3)?),
+                    database_id: database_oid.to_string(),
+                    server_start: EngineTime(row.try_get(3)?),
                     in_recovery: row.try_get(4)?,
                     server_version_num: row.try_get(5)?,
                 },

@@ -58,6 +58,17 @@ impl Seat {
         Arc::new(Self { gate, slot })
     }
 
+    /// Takes a seat at another gate for the session that has this one.
+    #[must_use]
+    pub fn take_beside(&self, gate: Arc<Gate>) -> Arc<Self> {
+        let slot = &self.slot;
+        let bell = Arc::clone(&slot.ordered);
+        let beside = Arc::new(Slot::with_bell(slot.id(), (*slot.card()).clone(), bell));
+        beside.set_engine_pid(slot.engine_pid());
+        gate.join(Arc::clone(&beside));
+        Arc::new(Self { gate, slot: beside })
+    }
+
     /// The session's slot.
     #[must_use]
     pub fn slot(&self) -> &Arc<Slot> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::gate::registry::Gate;
-use crate::gate::slot::{Running, Slot};
+use crate::gate::slot::{Order, Running, Slot};
 
 /// Evidence: no writer's lease of a generation before `generation` is left in the namespace.
 ///
@@ -77,7 +77,9 @@ impl Drain {
         let settled_before = gate.settled_count();
         let (generation, seen) = (word.generation(), HashSet::new());
         let mut drain = Self { gate, generation, seen, settled_before };
-        drain.blockers();
+        for slot in drain.blockers().into_iter().filter(|slot| slot.is_unsure()) {
+            slot.order(Order::LOOK, generation);
+        }
         Some(drain)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
-use crate::gate::admission::{Refusal, Seat};
+use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::slot::{Running, Stamp};
 use crate::sql::StatementClass;
 
@@ -38,6 +38,21 @@ impl Lease {
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         self.seat.gate().namespace()
+    }
+
+    /// The seat it was given at.
+    #[must_use]
+    pub const fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// Admits more work under it: see [`Seat::extend`].
+    ///
+    /// # Errors
+    /// [`Refusal`]; the lease stays as it was.
+    pub fn extend(&mut self, class: StatementClass, begins: bool) -> Result<Guard, Box<Refusal>> {
+        let seat = Arc::clone(&self.seat);
+        seat.extend(self, class, begins)
     }
 
     /// Admits new work of a class that this lease, still held for earlier work, covers as well. It

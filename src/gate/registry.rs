@@ -230,6 +230,8 @@ impl Gate {
 #[derive(Debug)]
 pub struct Gates {
     gates: DashMap<Namespace, Arc<Gate>>,
+    /// How many were ever made: whoever keeps a list sees by it that there are more.
+    made: AtomicU64,
     recovered: AtomicBool,
     first: Generation,
 }
@@ -241,7 +243,8 @@ impl Gates {
     /// earlier process of this instance used (invariant 5): the caller takes it from the clock.
     #[must_use]
     pub fn new(first: Generation) -> Self {
-        Self { gates: DashMap::new(), recovered: AtomicBool::new(false), first }
+        let (gates, made) = (DashMap::new(), AtomicU64::new(0));
+        Self { gates, made, recovered: AtomicBool::new(false), first }
     }
 
     /// The gate of a namespace, made on first use: closed before recovery has listed every durable
@@ -252,6 +255,7 @@ impl Gates {
             return gate;
         }
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
+            self.made.fetch_add(1, Ordering::SeqCst);
             let policy = self.recovered.load(Ordering::SeqCst).then(Policy::unfenced);
             Arc::new(Gate::new(namespace.clone(), self.first, policy))
         });
@@ -267,6 +271,12 @@ impl Gates {
     /// Says that every durable record and marker has been read and applied.
     pub fn recovered(&self) {
         self.recovered.store(true, Ordering::SeqCst);
+    }
+
+    /// How many gates were ever made. They are never taken away.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
     }
 
     /// Every gate.

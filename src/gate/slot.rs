@@ -6,6 +6,7 @@
 //! as abandoned until the engine shows that the backend is gone. Called by `gate/admission.rs` and
 //! read by `gate/drain.rs`; it decides nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
@@ -99,6 +100,10 @@ impl Order {
     /// The running program waits for the fence's own engine lock: it tries to write. Stop it.
     pub const STOP_WRITING: Self = Self(1 << 4);
 
+    /// Say where you stand: a lease is held only because the engine's last answer, an error, told
+    /// no status. The engine is asked again.
+    pub const LOOK: Self = Self(1 << 8);
+
     /// The gate moved while a program of this session was held: ask admission again.
     pub const JUDGE_AGAIN: Self = Self(1 << 5);
 
@@ -130,12 +135,14 @@ pub struct Slot {
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
     abandoned: AtomicBool,
+    /// The lease is held only because the engine's last answer told no status.
+    unsure: AtomicBool,
     /// Since when a program of the session is held, plus one; 0 while none is.
     held_since: AtomicU64,
     orders: AtomicU32,
     order_generation: AtomicU64,
-    /// Wakes the session's task when an order comes.
-    pub(crate) ordered: Notify,
+    /// Wakes the session's task when an order comes. One for all slots of a session.
+    pub(crate) ordered: Arc<Notify>,
     card: ArcSwap<Card>,
 }
 
@@ -143,16 +150,22 @@ impl Slot {
     /// A slot without a lease.
     #[must_use]
     pub fn new(id: SessionId, card: Card) -> Self {
+        Self::with_bell(id, card, Arc::new(Notify::new()))
+    }
+
+    /// A slot of a session that has another one: an order at either wakes it.
+    pub(super) fn with_bell(id: SessionId, card: Card, bell: Arc<Notify>) -> Self {
         Self {
             id,
             lease: AtomicU64::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             abandoned: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
             held_since: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
-            ordered: Notify::new(),
+            ordered: bell,
             card: ArcSwap::from_pointee(card),
         }
     }
@@ -207,6 +220,18 @@ impl Slot {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Whether the lease may be one that nothing needs any more: see [`Order::LOOK`].
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the engine's last answer told no status, or that a later one has. Whoever sets
+    /// it looks at the gate afterwards: a drain closes the gate first and then looks here.
+    pub fn set_unsure(&self, unsure: bool) {
+        self.unsure.store(unsure, Ordering::SeqCst);
     }
 
     /// Since when a program of this session is held at the closed gate, in milliseconds of the

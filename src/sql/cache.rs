@@ -13,8 +13,9 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
-use super::dialect::Lexing;
-use super::lexer::{Lexer, Token, TokenKind, Unlexable};
+use super::dialect::PgLexing;
+use super::lexer::{Lexer, Scan, Token, TokenKind, Unlexable};
+use super::mysql::MyLexer;
 use super::statement::Classified;
 
 /// First words of statements whose class never depends on a literal.
@@ -44,6 +45,34 @@ const LITERAL_BLIND: &[&[u8]] = &[
     b"with",
 ];
 
+/// First words of MySQL statements whose class never depends on a literal.
+const MYSQL_BLIND: &[&[u8]] = &[
+    b"begin",
+    b"call",
+    b"commit",
+    b"delete",
+    b"desc",
+    b"describe",
+    b"do",
+    b"explain",
+    b"handler",
+    b"insert",
+    b"replace",
+    b"rollback",
+    b"savepoint",
+    b"select",
+    b"show",
+    b"start",
+    b"table",
+    b"update",
+    b"use",
+    b"values",
+    b"with",
+];
+
+/// A byte that no name holds and no tag is: a parenthesis stands right behind a word.
+const GLUED: u8 = 0x1f;
+
 /// Identifies a text up to what its class depends on.
 pub(super) type Key = u128;
 
@@ -64,7 +93,7 @@ impl KeyMaker {
     pub(super) fn key(
         &self,
         text: &[u8],
-        lexing: Lexing,
+        lexing: PgLexing,
         oversized: bool,
     ) -> Result<Key, Unlexable> {
         match self.pass(text, lexing, oversized, false)? {
@@ -73,11 +102,35 @@ impl KeyMaker {
         }
     }
 
+    /// The key of a MySQL text, and whether it holds an executable comment. Everything the rules
+    /// say is part of the key: literals, names and functions all depend on them.
+    pub(super) fn mysql_key(
+        &self,
+        text: &[u8],
+        lexer: &MyLexer<'_>,
+        oversized: bool,
+    ) -> Result<(Key, bool), Unlexable> {
+        let rules = lexer.rules();
+        let pass = |keep: bool| {
+            let mut feed = Feed::new(self.low.build_hasher(), self.high.build_hasher());
+            // PostgreSQL's keys begin with a zero or a one.
+            feed.bytes(&[2 + u8::from(keep), u8::from(oversized)]);
+            feed.bytes(&rules);
+            let mut scan = lexer.clone();
+            let key = mysql_pass(feed, &mut scan, text, keep)?;
+            Ok(key.map(|key| (key, scan.saw_executable())))
+        };
+        match pass(false)? {
+            Some(found) => Ok(found),
+            None => pass(true)?.ok_or(Unlexable),
+        }
+    }
+
     /// One pass; `None` when literals turn out to matter and `keep` is off.
     fn pass(
         &self,
         text: &[u8],
-        lexing: Lexing,
+        lexing: PgLexing,
         oversized: bool,
         keep: bool,
     ) -> Result<Option<Key>, Unlexable> {
@@ -116,6 +169,83 @@ impl KeyMaker {
     }
 }
 
+/// One pass over a MySQL text; `None` when literals turn out to matter and `keep` is off.
+///
+/// Words keep their case, since names of schemas are told as written. Whether a parenthesis stands
+/// right behind a word decides what is called, so it is in the key, too.
+fn mysql_pass(
+    mut feed: Feed,
+    scan: &mut MyLexer<'_>,
+    text: &[u8],
+    keep: bool,
+) -> Result<Option<Key>, Unlexable> {
+    let mut at_start = true;
+    let mut after_literal = false;
+    let mut comma_waits = false;
+    let mut word_end = u32::MAX;
+    while let Some(token) = scan.next_token()? {
+        if !keep && at_start && mysql_literals_matter(&token, text) {
+            return Ok(None);
+        }
+        at_start =
+            token.kind == TokenKind::Semicolon || (at_start && token.kind == TokenKind::Open);
+        let collapses = !keep && token.kind.is_literal();
+        // `1, 2, 3` counts as one literal: lists differ in length from call to call.
+        if !keep && token.kind == TokenKind::Comma && after_literal && !comma_waits {
+            comma_waits = true;
+            continue;
+        }
+        if collapses && comma_waits {
+            comma_waits = false;
+            continue;
+        }
+        if comma_waits {
+            feed.byte(tag(TokenKind::Comma));
+            comma_waits = false;
+        }
+        if token.kind == TokenKind::Open && word_end == token.start {
+            feed.byte(GLUED);
+        }
+        word_end = if token.kind == TokenKind::Word { token.end } else { u32::MAX };
+        if token.kind == TokenKind::Word {
+            feed.byte(tag(TokenKind::Word));
+            feed.bytes(token.bytes(text));
+        } else {
+            feed.token(&token, text, collapses);
+        }
+        after_literal = collapses;
+    }
+    Ok(Some(feed.finish()))
+}
+
+/// Whether some literal of a MySQL statement that begins with this token may decide its class.
+fn mysql_literals_matter(token: &Token, text: &[u8]) -> bool {
+    let bytes = token.bytes(text);
+    match token.kind {
+        TokenKind::Word => !MYSQL_BLIND.iter().any(|word| bytes.eq_ignore_ascii_case(word)),
+        TokenKind::Semicolon | TokenKind::Open => false,
+        TokenKind::Quoted
+        | TokenKind::UnicodeQuoted
+        | TokenKind::Text
+        | TokenKind::EscapedText
+        | TokenKind::Dollar
+        | TokenKind::Bits
+        | TokenKind::Number
+        | TokenKind::Parameter
+        | TokenKind::Variable
+        | TokenKind::Setting
+        | TokenKind::Operator
+        | TokenKind::Cast
+        | TokenKind::Colon
+        | TokenKind::Dot
+        | TokenKind::Comma
+        | TokenKind::Close
+        | TokenKind::OpenSquare
+        | TokenKind::CloseSquare
+        | TokenKind::Stray => true,
+    }
+}
+
 /// Whether this token tells that some literal of the text may decide about its class.
 fn literals_matter(token: &Token, text: &[u8], at_start: bool) -> bool {
     let bytes = token.bytes(text);
@@ -133,6 +263,8 @@ fn literals_matter(token: &Token, text: &[u8], at_start: bool) -> bool {
         | TokenKind::Bits
         | TokenKind::Number
         | TokenKind::Parameter
+        | TokenKind::Variable
+        | TokenKind::Setting
         | TokenKind::Operator
         | TokenKind::Cast
         | TokenKind::Colon
@@ -182,12 +314,14 @@ impl Feed {
             | TokenKind::Bits
             | TokenKind::Number
             | TokenKind::Parameter
+            | TokenKind::Variable
             | TokenKind::Operator
             | TokenKind::Stray => {
                 self.length(bytes.len());
                 self.bytes(bytes);
             }
-            TokenKind::Cast
+            TokenKind::Setting
+            | TokenKind::Cast
             | TokenKind::Colon
             | TokenKind::Dot
             | TokenKind::Comma
@@ -343,7 +477,7 @@ mod tests {
 
     fn same(one: &str, other: &str) -> bool {
         let maker = KeyMaker::new();
-        let key = |text: &str| maker.key(text.as_bytes(), Lexing::STANDARD, false).unwrap();
+        let key = |text: &str| maker.key(text.as_bytes(), PgLexing::STANDARD, false).unwrap();
         key(one) == key(other)
     }
 
@@ -363,6 +497,7 @@ mod tests {
     #[test]
     fn no_byte_of_a_name_looks_like_a_tag() {
         let last = tag(TokenKind::Stray);
+        assert!(last < GLUED);
         assert!(super::super::lexer::NAME_BYTES.iter().position(|is| *is) > Some(last.into()));
         assert!(!same("select a, b", "select ab"));
         assert!(!same("select \"a\" b", "select \"a\"b c"));
@@ -385,7 +520,7 @@ mod tests {
 
     #[test]
     fn keys_differ_between_processes_and_classifiers() {
-        let key = || KeyMaker::new().key(b"select 1", Lexing::STANDARD, false).unwrap();
+        let key = || KeyMaker::new().key(b"select 1", PgLexing::STANDARD, false).unwrap();
         assert_ne!(key(), key());
     }
 

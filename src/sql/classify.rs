@@ -11,13 +11,13 @@
 //! state: lexing rules come in, and what a prepared name stands for is the caller's to know.
 
 mod lifecycle;
-mod phrase;
+pub(super) mod phrase;
 mod plan;
 mod read;
 mod session;
 mod split;
 mod transaction;
-mod witness;
+pub(super) mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -25,8 +25,9 @@ mod tests;
 use std::sync::Arc;
 
 use super::cache::{Cache, CacheStats, KeyMaker};
-use super::dialect::Lexing;
+use super::dialect::{Lexing, PgLexing};
 use super::lexer::{TokenKind, Unlexable};
+use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
 use super::statement::{Classified, Detail, Part, StatementClass, Sum};
 use super::trusted::Trusted;
 use phrase::{LowerWord, Phrase, Tokens};
@@ -233,7 +234,54 @@ impl Classifier {
     /// A text the engine can't read either (an open string, brackets that don't match, bytes the
     /// encoding may hide a quote in) is `unprovable` with every effect assumed. A program already
     /// seen costs one pass over its text and no allocation.
-    pub fn classify(&mut self, text: &[u8], lexing: Lexing) -> Classified {
+    pub fn classify(&mut self, text: &[u8], lexing: impl Into<Lexing>) -> Classified {
+        match lexing.into() {
+            Lexing::Postgres(rules) => self.classify_postgres(text, rules),
+            Lexing::MySql(rules) => self.classify_mysql(text, rules),
+        }
+    }
+
+    /// Reads a MySQL text in every way its engine may, and takes the stricter answer.
+    fn classify_mysql(&mut self, text: &[u8], rules: MyLexing) -> Classified {
+        if rules.hides(text) {
+            return Classified::unreadable_mysql();
+        }
+        let oversized = text.len() > MAX_PROVABLE_TEXT;
+        let mut answer: Option<Classified> = None;
+        let mut add = |found: Classified| {
+            answer = Some(match answer.take() {
+                Some(before) => before.or(found),
+                None => found,
+            });
+        };
+        for reading in mysql::readings(rules, text) {
+            let (found, executable) = self.read_mysql(text, reading, oversized);
+            add(found);
+            if executable {
+                for executable in [Executable::Always, Executable::Never] {
+                    add(self.read_mysql(text, Reading { executable, ..reading }, oversized).0);
+                }
+            }
+        }
+        answer.unwrap_or_else(Classified::unreadable_mysql)
+    }
+
+    /// One reading of a MySQL text, and whether it holds an executable comment.
+    fn read_mysql(&mut self, text: &[u8], reading: Reading, oversized: bool) -> (Classified, bool) {
+        let lexer = MyLexer::new(text, reading);
+        let Ok((key, executable)) = self.keys.mysql_key(text, &lexer, oversized) else {
+            return (Classified::unreadable_mysql(), false); // nothing is stricter
+        };
+        if let Some(known) = self.cache.find(key) {
+            return (known, executable);
+        }
+        let found = mysql::summary(text, reading, &self.trusted, !oversized)
+            .unwrap_or_else(|_: Unlexable| Classified::unreadable_mysql());
+        self.cache.keep(key, found.clone());
+        (found, executable)
+    }
+
+    fn classify_postgres(&mut self, text: &[u8], lexing: PgLexing) -> Classified {
         if lexing.hides(text) {
             return Classified::unreadable(speaks_of_databases(text));
         }
@@ -253,13 +301,17 @@ impl Classifier {
     /// What is known of a program of which only the beginning is at hand: always `unprovable`, with
     /// every effect assumed, since the rest may hold anything. Of other databases only the prefix
     /// can tell.
-    pub fn classify_prefix(&mut self, prefix: &[u8], _lexing: Lexing) -> Classified {
-        Classified::unreadable(speaks_of_databases(prefix))
+    pub fn classify_prefix(&mut self, prefix: &[u8], lexing: impl Into<Lexing>) -> Classified {
+        match lexing.into() {
+            Lexing::Postgres(_) => Classified::unreadable(speaks_of_databases(prefix)),
+            Lexing::MySql(_) => Classified::unreadable_mysql(),
+        }
     }
 
-    /// What a text is in a replication session (a walsender). Its own commands come first, anything
-    /// else is SQL as in every session.
-    pub fn classify_replication(&mut self, text: &[u8], lexing: Lexing) -> Classified {
+    /// What a text is in a PostgreSQL replication session (a walsender). Its own commands come
+    /// first, anything else is SQL as in every session.
+    pub fn classify_replication(&mut self, text: &[u8], lexing: impl Into<PgLexing>) -> Classified {
+        let lexing = lexing.into();
         match replication_class(text, lexing) {
             Some(class) => {
                 let mut sum = Sum::default();
@@ -287,7 +339,7 @@ fn speaks_of_databases(text: &[u8]) -> bool {
 /// Reads a text and adds up its statements.
 fn summary(
     text: &[u8],
-    lexing: Lexing,
+    lexing: PgLexing,
     trusted: &Trusted,
     proofs: bool,
 ) -> Result<Classified, Unlexable> {
@@ -303,7 +355,7 @@ fn summary(
 }
 
 /// The class of a replication command, if the text is one and nothing follows it.
-fn replication_class(text: &[u8], lexing: Lexing) -> Option<StatementClass> {
+fn replication_class(text: &[u8], lexing: PgLexing) -> Option<StatementClass> {
     let tokens = Tokens::read(text, lexing).ok()?;
     let all = tokens.all();
     if !all.is_kind(0, TokenKind::Word) || split::statements(all).ok()?.len() != 1 {

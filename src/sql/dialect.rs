@@ -1,12 +1,13 @@
 //! How one session's engine reads text: the rules that move the ends of strings and comments.
 //!
-//! Purpose: the relay keeps a [`Lexing`] per session, made from the parameters the engine reports,
-//! and hands it in with every text. Only PostgreSQL exists now; the MySQL family's rules (ANSI
-//! quotes, backslash escapes, executable comments, character set) get their own arm here, chosen
-//! once per session, and the lexer dispatches on it.
+//! Purpose: the relay keeps the rules of its session, made from what the engine reports, and hands
+//! them in with every text. Each family has rules of its own: [`PgLexing`] here, [`MyLexing`] in
+//! `mysql/dialect.rs`; [`Lexing`] is either.
 //!
 //! Called by the lexer and the relay. It doesn't follow `SET` statements: the relay takes the
 //! values from the engine's reports.
+
+use super::mysql::MyLexing;
 
 /// Whether every byte below 0x80 in a text of this encoding stands for its ASCII character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,16 +88,42 @@ const ASCII_SAFE: &[&str] = &[
     "windows874",
 ];
 
+/// The lexing rules of one session, of whichever family its engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lexing {
+    /// PostgreSQL.
+    Postgres(PgLexing),
+    /// MySQL or MariaDB.
+    MySql(MyLexing),
+}
+
+impl Lexing {
+    /// What a PostgreSQL session has that changed nothing.
+    pub const STANDARD: Self = Self::Postgres(PgLexing::STANDARD);
+}
+
+impl From<PgLexing> for Lexing {
+    fn from(rules: PgLexing) -> Self {
+        Self::Postgres(rules)
+    }
+}
+
+impl From<MyLexing> for Lexing {
+    fn from(rules: MyLexing) -> Self {
+        Self::MySql(rules)
+    }
+}
+
 /// The lexing rules of one PostgreSQL session at the moment a text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Lexing {
+pub struct PgLexing {
     /// `standard_conforming_strings`: a backslash in `'…'` is an ordinary character.
     pub standard_conforming_strings: bool,
     /// What `client_encoding` means for single bytes.
     pub encoding: Encoding,
 }
 
-impl Lexing {
+impl PgLexing {
     /// What a session has that changed nothing: conforming strings, an ASCII-safe encoding.
     pub const STANDARD: Self =
         Self { standard_conforming_strings: true, encoding: Encoding::AsciiSafe };
@@ -133,20 +160,20 @@ mod tests {
     fn names_of_encodings_are_read_as_the_engine_reads_them() {
         assert!(ASCII_SAFE.is_sorted());
         for safe in ["UTF8", "utf-8", "LATIN1", "SQL_ASCII", "EUC_JIS_2004", "WIN1252", "KOI8R"] {
-            let lexing = Lexing::from_parameters("on", safe);
-            assert_eq!(lexing, Lexing::STANDARD, "{safe}");
+            let lexing = PgLexing::from_parameters("on", safe);
+            assert_eq!(lexing, PgLexing::STANDARD, "{safe}");
         }
         let trailing = ["SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004", "new"];
         for name in trailing {
-            assert_eq!(Lexing::from_parameters("on", name).encoding, Encoding::Unsafe, "{name}");
+            assert_eq!(PgLexing::from_parameters("on", name).encoding, Encoding::Unsafe, "{name}");
         }
-        assert!(!Lexing::from_parameters("off", "UTF8").standard_conforming_strings);
+        assert!(!PgLexing::from_parameters("off", "UTF8").standard_conforming_strings);
     }
 
     #[test]
     fn an_unsafe_encoding_hides_only_texts_beyond_ascii() {
-        let lexing = Lexing::from_parameters("on", "SJIS");
+        let lexing = PgLexing::from_parameters("on", "SJIS");
         assert!(lexing.hides(b"select '\x95\\'") && !lexing.hides(b"select 1"));
-        assert!(!Lexing::STANDARD.hides("select 'ä'".as_bytes()));
+        assert!(!PgLexing::STANDARD.hides("select 'ä'".as_bytes()));
     }
 }

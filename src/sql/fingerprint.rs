@@ -7,7 +7,8 @@
 //! Called by telemetry and the admin views. It decides nothing.
 
 use super::dialect::Lexing;
-use super::lexer::{Lexer, TokenKind};
+use super::lexer::{Lexer, Scan, TokenKind};
+use super::mysql::{self, MyLexer};
 
 /// The most characters a fingerprint has, the closing `…` of a cut one included.
 pub const FINGERPRINT_CHARS_MAX: usize = 240;
@@ -17,12 +18,23 @@ pub const FINGERPRINT_CHARS_MAX: usize = 240;
 /// A text that can't be read to its end is shown as far as it can, then `…`; so no part of an
 /// unclosed string is ever shown.
 #[must_use]
-pub fn fingerprint(text: &str, lexing: Lexing) -> String {
+pub fn fingerprint(text: &str, lexing: impl Into<Lexing>) -> String {
     let bytes = text.as_bytes();
-    if lexing.hides(bytes) {
-        return "…".to_owned();
+    match lexing.into() {
+        Lexing::Postgres(rules) if !rules.hides(bytes) => show(text, Lexer::new(bytes, rules)),
+        Lexing::MySql(rules) if !rules.hides(bytes) => {
+            let mut readings = mysql::readings(rules, bytes);
+            match (readings.next(), readings.next()) {
+                (Some(reading), None) => show(text, MyLexer::new(bytes, reading)),
+                // What is a name in one reading is a value in the other.
+                (Some(_) | None, _) => "…".to_owned(),
+            }
+        }
+        Lexing::Postgres(_) | Lexing::MySql(_) => "…".to_owned(),
     }
-    let mut lexer = Lexer::new(bytes, lexing);
+}
+
+fn show(text: &str, mut lexer: impl Scan) -> String {
     let mut line = String::new();
     let mut chars = 0;
     let mut last = None;
@@ -88,7 +100,7 @@ mod tests {
         let cut = fingerprint(&long, Lexing::STANDARD);
         assert!(cut.chars().count() <= FINGERPRINT_CHARS_MAX && cut.ends_with('…'));
         assert_eq!(fingerprint("select 'open secret", Lexing::STANDARD), "select…");
-        let hidden = Lexing::from_parameters("on", "SJIS");
+        let hidden = super::super::dialect::PgLexing::from_parameters("on", "SJIS");
         assert_eq!(fingerprint("select 'ä'", hidden), "…");
     }
 }

@@ -6,19 +6,19 @@
 use std::sync::Arc;
 
 use super::classify::Classifier;
-use super::dialect::{Encoding, Lexing};
+use super::dialect::{Encoding, PgLexing};
 use super::lexer::{Lexer, Token, TokenKind, Unlexable};
 use super::statement::{Classified, StatementClass};
 use super::trusted::Trusted;
 
 /// The first byte chooses lexing rules, the rest is the text.
-fn rules(data: &[u8]) -> Option<(Lexing, &[u8])> {
+fn rules(data: &[u8]) -> Option<(PgLexing, &[u8])> {
     let (first, text) = data.split_first()?;
     let encoding = if first & 2 == 0 { Encoding::AsciiSafe } else { Encoding::Unsafe };
-    Some((Lexing { standard_conforming_strings: first & 1 == 0, encoding }, text))
+    Some((PgLexing { standard_conforming_strings: first & 1 == 0, encoding }, text))
 }
 
-fn tokens(text: &[u8], lexing: Lexing) -> Result<Vec<Token>, Unlexable> {
+fn tokens(text: &[u8], lexing: PgLexing) -> Result<Vec<Token>, Unlexable> {
     let mut lexer = Lexer::new(text, lexing);
     let mut all = Vec::new();
     // A token has at least one byte: more than the text has bytes can't be.
@@ -57,7 +57,7 @@ fn fresh() -> Classifier {
 }
 
 /// The text with the case of every unquoted name turned.
-fn turned(text: &[u8], lexing: Lexing) -> Option<Vec<u8>> {
+fn turned(text: &[u8], lexing: PgLexing) -> Option<Vec<u8>> {
     let mut turned = text.to_vec();
     for token in tokens(text, lexing).ok()?.iter().filter(|t| t.kind == TokenKind::Word) {
         for byte in turned.get_mut(token.start as usize..token.end as usize)? {

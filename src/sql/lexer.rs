@@ -10,14 +10,14 @@
 //!
 //! Called by the cache key, the splitter and the fingerprint. It doesn't know keywords.
 
-use super::dialect::Lexing;
+use super::dialect::PgLexing;
 
 /// What a token is. Punctuation that the classifier never looks at is [`TokenKind::Operator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TokenKind {
     /// Unquoted identifier or keyword.
     Word,
-    /// `"…"`.
+    /// `"…"`; MySQL's `` `…` ``.
     Quoted,
     /// `U&"…"`: its text isn't decoded.
     UnicodeQuoted,
@@ -30,8 +30,12 @@ pub(super) enum TokenKind {
     /// `B'…'` or `X'…'`.
     Bits,
     Number,
-    /// `$1`.
+    /// `$1`; MySQL's `?`.
     Parameter,
+    /// MySQL only: `@name`, `@'name'`, or the sign alone.
+    Variable,
+    /// MySQL only: `@@`, in front of a setting's name.
+    Setting,
     Operator,
     /// `::`.
     Cast,
@@ -43,7 +47,7 @@ pub(super) enum TokenKind {
     Close,
     OpenSquare,
     CloseSquare,
-    /// A byte that no PostgreSQL token begins with.
+    /// A byte that no token begins with.
     Stray,
 }
 
@@ -60,6 +64,8 @@ impl TokenKind {
             Self::Word
             | Self::Quoted
             | Self::UnicodeQuoted
+            | Self::Variable
+            | Self::Setting
             | Self::Operator
             | Self::Cast
             | Self::Colon
@@ -94,12 +100,24 @@ impl Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unlexable;
 
+/// Gives a text's tokens in their order, by the rules of one family of engines.
+pub(super) trait Scan {
+    /// The next token, or `None` at the end of the text.
+    fn next_token(&mut self) -> Result<Option<Token>, Unlexable>;
+}
+
+impl Scan for Lexer<'_> {
+    fn next_token(&mut self) -> Result<Option<Token>, Unlexable> {
+        Lexer::next_token(self)
+    }
+}
+
 /// Reads tokens off a text, one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    lexing: Lexing,
+    lexing: PgLexing,
 }
 
 const fn begins_name(byte: u8) -> bool {
@@ -155,7 +173,7 @@ const fn is_operator(byte: u8) -> bool {
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) const fn new(text: &'a [u8], lexing: Lexing) -> Self {
+    pub(super) const fn new(text: &'a [u8], lexing: PgLexing) -> Self {
         Self { text, at: 0, lexing }
     }
 
@@ -428,7 +446,7 @@ mod tests {
     use super::TokenKind::*;
     use super::*;
 
-    fn read(text: &str, lexing: Lexing) -> Result<Vec<(TokenKind, String)>, Unlexable> {
+    fn read(text: &str, lexing: PgLexing) -> Result<Vec<(TokenKind, String)>, Unlexable> {
         let mut lexer = Lexer::new(text.as_bytes(), lexing);
         let mut tokens = Vec::new();
         while let Some(token) = lexer.next_token()? {
@@ -439,11 +457,11 @@ mod tests {
     }
 
     fn kinds(text: &str) -> Vec<TokenKind> {
-        read(text, Lexing::STANDARD).unwrap().into_iter().map(|(kind, _)| kind).collect()
+        read(text, PgLexing::STANDARD).unwrap().into_iter().map(|(kind, _)| kind).collect()
     }
 
-    fn off() -> Lexing {
-        Lexing { standard_conforming_strings: false, ..Lexing::STANDARD }
+    fn off() -> PgLexing {
+        PgLexing { standard_conforming_strings: false, ..PgLexing::STANDARD }
     }
 
     #[test]
@@ -466,7 +484,7 @@ mod tests {
         assert_eq!(kinds("1 */* c */ 2"), [Number, Operator, Number]);
         assert_eq!(kinds("1 /*/ 2 */ 3"), [Number, Number]);
         assert_eq!(kinds("1 --x\r2"), [Number, Number]);
-        assert_eq!(read("1 /* /* */", Lexing::STANDARD), Err(Unlexable));
+        assert_eq!(read("1 /* /* */", PgLexing::STANDARD), Err(Unlexable));
     }
 
     #[test]
@@ -480,7 +498,7 @@ mod tests {
         assert_eq!(read(r"U&'x'", off()), Err(Unlexable));
         assert_eq!(kinds(r"N'a\'"), [Word, Text]);
         assert_eq!(kinds(r"typE'a\'"), [Word, Text]);
-        assert_eq!(read("'open", Lexing::STANDARD), Err(Unlexable));
+        assert_eq!(read("'open", PgLexing::STANDARD), Err(Unlexable));
     }
 
     #[test]
@@ -502,7 +520,7 @@ mod tests {
         assert_eq!(kinds("a$b$ c"), [Word, Word]);
         assert_eq!(kinds("$1$$x$$"), [Parameter, Dollar]);
         assert_eq!(kinds("$ 1"), [Stray, Number]);
-        assert_eq!(read("$a$ x $b$", Lexing::STANDARD), Err(Unlexable));
+        assert_eq!(read("$a$ x $b$", PgLexing::STANDARD), Err(Unlexable));
     }
 
     #[test]
@@ -511,7 +529,7 @@ mod tests {
             kinds(r#""a""b" U&"d\0061t" u & "x""#),
             [Quoted, UnicodeQuoted, Word, Operator, Quoted]
         );
-        assert_eq!(read("\"open", Lexing::STANDARD), Err(Unlexable));
+        assert_eq!(read("\"open", PgLexing::STANDARD), Err(Unlexable));
     }
 
     #[test]
@@ -520,9 +538,9 @@ mod tests {
             assert_eq!(kinds(good), [Number], "{good}");
         }
         for bad in ["1a", "1and", "1e", "1e+", "$1a", "0xg", "1.5é"] {
-            assert_eq!(read(bad, Lexing::STANDARD), Err(Unlexable), "{bad}");
+            assert_eq!(read(bad, PgLexing::STANDARD), Err(Unlexable), "{bad}");
         }
         assert_eq!(kinds("1..2"), [Number, Dot, Number]);
-        assert_eq!(read("a\0b", Lexing::STANDARD), Err(Unlexable));
+        assert_eq!(read("a\0b", PgLexing::STANDARD), Err(Unlexable));
     }
 }

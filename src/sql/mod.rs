@@ -23,12 +23,14 @@ mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lexer;
+mod mysql;
 mod statement;
 mod trusted;
 
 pub use cache::CacheStats;
 pub use classify::{Classifier, MAX_PROVABLE_TEXT};
-pub use dialect::{Encoding, Lexing};
+pub use dialect::{Encoding, Lexing, PgLexing};
 pub use fingerprint::{FINGERPRINT_CHARS_MAX, fingerprint};
-pub use statement::{Classified, Detail, Shape, StatementClass, TxEffect};
+pub use mysql::{MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle};
+pub use statement::{Classified, Detail, Kill, MyDetail, Shape, StatementClass, TxEffect};
 pub use trusted::Trusted;

@@ -9,6 +9,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::mysql::{MyLexing, SessionChange};
+use crate::base::limits::CLASSIFIED_SCHEMAS_MAX;
+
 /// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
 ///
 /// The order answers "which class must the whole program be admitted as": transaction control and
@@ -95,17 +98,22 @@ pub enum TxEffect {
 
 /// What the relay must know about the form of a program. A few bits, cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape(u16);
+pub struct Shape(u32);
 
 impl Shape {
-    const TX_MASK: u16 = 0b111;
-    const EMPTY: u16 = 1 << 3;
-    const SINGLE: u16 = 1 << 4;
-    const COMMITS: u16 = 1 << 5;
-    const BREAKS_GUARD: u16 = 1 << 6;
-    const RESET_THEN_MORE: u16 = 1 << 7;
-    const END_THEN_MORE: u16 = 1 << 8;
-    const CHANGES_LEXING: u16 = 1 << 9;
+    const TX_MASK: u32 = 0b111;
+    const EMPTY: u32 = 1 << 3;
+    const SINGLE: u32 = 1 << 4;
+    const COMMITS: u32 = 1 << 5;
+    const BREAKS_GUARD: u32 = 1 << 6;
+    const RESET_THEN_MORE: u32 = 1 << 7;
+    const END_THEN_MORE: u32 = 1 << 8;
+    const CHANGES_LEXING: u32 = 1 << 9;
+    pub(super) const COMMITS_IMPLICITLY: u32 = 1 << 10;
+    pub(super) const CHANGES_AUTOCOMMIT: u32 = 1 << 11;
+    pub(super) const KEEPS_LOCKS: u32 = 1 << 12;
+    pub(super) const CHANGES_SCHEMA: u32 = 1 << 13;
+    pub(super) const XA: u32 = 1 << 14;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -115,16 +123,21 @@ impl Shape {
     /// A text that couldn't be read: everything that might be true of it is.
     pub(super) const fn unreadable() -> Self {
         Self(
-            TxEffect::Mixed as u16
+            TxEffect::Mixed as u32
                 | Self::COMMITS
                 | Self::BREAKS_GUARD
                 | Self::RESET_THEN_MORE
                 | Self::END_THEN_MORE
-                | Self::CHANGES_LEXING,
+                | Self::CHANGES_LEXING
+                | Self::COMMITS_IMPLICITLY
+                | Self::CHANGES_AUTOCOMMIT
+                | Self::KEEPS_LOCKS
+                | Self::CHANGES_SCHEMA
+                | Self::XA,
         )
     }
 
-    const fn has(self, bit: u16) -> bool {
+    const fn has(self, bit: u32) -> bool {
         self.0 & bit != 0
     }
 
@@ -197,6 +210,53 @@ impl Shape {
     pub const fn changes_lexing(self) -> bool {
         self.has(Self::CHANGES_LEXING)
     }
+
+    /// MySQL: some statement ends a transaction that is open, with its changes kept, because of
+    /// what it is: `BEGIN`, DDL, `LOCK TABLES`, `SET autocommit = 1` and their kin. It does so
+    /// although it fails itself. With no transaction open it has no such effect.
+    #[must_use]
+    pub const fn commits_implicitly(self) -> bool {
+        self.has(Self::COMMITS_IMPLICITLY)
+    }
+
+    /// MySQL: `autocommit` may be another one behind this program.
+    #[must_use]
+    pub const fn changes_autocommit(self) -> bool {
+        self.has(Self::CHANGES_AUTOCOMMIT)
+    }
+
+    /// MySQL: some statement takes locks or opens handlers that outlive it and that no status flag
+    /// shows: `LOCK TABLES`, `GET_LOCK`, `HANDLER … OPEN`, a temporary table.
+    #[must_use]
+    pub const fn keeps_locks(self) -> bool {
+        self.has(Self::KEEPS_LOCKS)
+    }
+
+    /// MySQL: the session's default schema may be another one behind this program: `USE`, or
+    /// `DROP DATABASE`, or a body nobody reads. See [`Detail::default_schema`].
+    #[must_use]
+    pub const fn changes_schema(self) -> bool {
+        self.has(Self::CHANGES_SCHEMA)
+    }
+
+    /// MySQL: some statement is `XA …` other than `XA RECOVER`.
+    #[must_use]
+    pub const fn xa(self) -> bool {
+        self.has(Self::XA)
+    }
+
+    /// What may be true of either.
+    const fn or(self, other: Self) -> Self {
+        let both = self.0 & other.0;
+        let any = self.0 | other.0;
+        let kept = any & !(Self::TX_MASK | Self::EMPTY | Self::SINGLE);
+        let tx = if self.0 & Self::TX_MASK == other.0 & Self::TX_MASK {
+            self.0 & Self::TX_MASK
+        } else {
+            TxEffect::Mixed as u32
+        };
+        Self(kept | tx | (both & (Self::EMPTY | Self::SINGLE)))
+    }
 }
 
 impl fmt::Debug for Shape {
@@ -210,6 +270,11 @@ impl fmt::Debug for Shape {
             .field("reset_then_more", &self.reset_then_more())
             .field("end_then_more", &self.end_then_more())
             .field("changes_lexing", &self.changes_lexing())
+            .field("commits_implicitly", &self.commits_implicitly())
+            .field("changes_autocommit", &self.changes_autocommit())
+            .field("keeps_locks", &self.keeps_locks())
+            .field("changes_schema", &self.changes_schema())
+            .field("xa", &self.xa())
             .finish()
     }
 }
@@ -231,6 +296,81 @@ pub struct Detail {
     /// A lifecycle statement reaches databases it doesn't name in a readable way, or a text that
     /// couldn't be read speaks of some.
     pub any_database: bool,
+    /// MySQL only; empty for PostgreSQL.
+    pub my: MyDetail,
+}
+
+/// What only a MySQL or MariaDB program carries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MyDetail {
+    /// Every name that may stand for a schema: what is in front of a dot, and what `USE`,
+    /// `CREATE DATABASE`, `SHOW TABLES FROM` name. Aliases and tables in front of columns are among
+    /// them, since a text alone can't tell; a name that is no namespace's schema says nothing.
+    ///
+    /// As written, quotes undone, each once, at most
+    /// [`CLASSIFIED_SCHEMAS_MAX`](crate::base::limits::CLASSIFIED_SCHEMAS_MAX).
+    /// Whether `Shop` and `shop` are one is the engine's `lower_case_table_names` to say.
+    pub schemas: Vec<String>,
+    /// The program reaches schemas that `schemas` doesn't tell: too many names, one that can't be
+    /// decoded, a body nobody reads, or a statement about the whole server.
+    pub any_schema: bool,
+    /// What `USE` makes the session's default schema, if that is the last thing the program does to
+    /// it. `None` while [`Shape::changes_schema`] is set: it isn't known.
+    pub default_schema: Option<String>,
+    /// What the program sets in its session.
+    pub change: SessionChange,
+    /// `PREPARE name FROM …`: the name in lower case, and what its text is (unreadable when it
+    /// comes from a variable). A failing `PREPARE` drops an earlier statement of that name. What
+    /// such a program may do counts when it is executed: see [`Detail::executes`].
+    pub prepared: Vec<(String, Classified)>,
+    /// `DEALLOCATE PREPARE`, names in lower case.
+    pub deallocated: Vec<String>,
+    /// The program is one `KILL` of one connection by its number.
+    pub kill: Option<Kill>,
+}
+
+impl MyDetail {
+    /// Takes a schema's name in, within the bound.
+    pub(super) fn name_schema(&mut self, name: String) {
+        if self.schemas.contains(&name) {
+            return;
+        }
+        if self.schemas.len() >= CLASSIFIED_SCHEMAS_MAX {
+            self.any_schema = true;
+        } else {
+            self.schemas.push(name);
+        }
+    }
+
+    /// What may be true of either reading.
+    fn or(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        for name in &other.schemas {
+            both.name_schema(name.clone());
+        }
+        both.any_schema |= other.any_schema;
+        if self.default_schema != other.default_schema {
+            both.default_schema = None;
+        }
+        both.change = self.change.or(other.change);
+        both.prepared.extend(other.prepared.iter().cloned());
+        both.deallocated.extend(other.deallocated.iter().cloned());
+        if self.kill != other.kill {
+            both.kill = None;
+        }
+        both
+    }
+}
+
+/// `KILL [HARD|SOFT] [CONNECTION|QUERY] number`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kill {
+    /// The connection's number as the program writes it.
+    pub connection: u64,
+    /// Only its statement is to end.
+    pub query_only: bool,
+    /// MariaDB's `SOFT`: not where it could leave a table inconsistent.
+    pub soft: bool,
 }
 
 impl Detail {
@@ -240,8 +380,29 @@ impl Detail {
         self.any_database || !self.databases.is_empty()
     }
 
+    /// What may be true of either reading.
+    fn or(&self, other: &Self) -> Self {
+        let both = |one: &[String], two: &[String]| {
+            let mut all = one.to_vec();
+            all.extend(two.iter().filter(|name| !one.contains(name)).cloned());
+            all
+        };
+        let mut prepares = self.prepares.clone();
+        prepares.extend(other.prepares.iter().cloned());
+        Self {
+            prepares,
+            executes: both(&self.executes, &other.executes),
+            databases: both(&self.databases, &other.databases),
+            any_database: self.any_database || other.any_database,
+            my: self.my.or(&other.my),
+        }
+    }
+
     fn is_empty(&self) -> bool {
-        self.prepares.is_empty() && self.executes.is_empty() && !self.reaches_databases()
+        self.prepares.is_empty()
+            && self.executes.is_empty()
+            && !self.reaches_databases()
+            && self.my == MyDetail::default()
     }
 }
 
@@ -260,6 +421,22 @@ impl Classified {
         Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
     }
 
+    /// What may be true when a text can be read in two ways.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self == other {
+            return self;
+        }
+        let detail = match (self.detail, other.detail) {
+            (None, None) => None,
+            (one, two) => {
+                let empty = Arc::new(Detail::default());
+                let (one, two) = (one.unwrap_or_else(|| Arc::clone(&empty)), two.unwrap_or(empty));
+                Some(Arc::new(one.or(&two)))
+            }
+        };
+        Self { class: self.class.strongest(other.class), shape: self.shape.or(other.shape), detail }
+    }
+
     /// The strongest class among the statements.
     #[must_use]
     pub const fn class(&self) -> StatementClass {
@@ -270,6 +447,25 @@ impl Classified {
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The same for a MySQL text: of which schemas it speaks and what it sets isn't known either.
+    pub(super) fn unreadable_mysql() -> Self {
+        let my =
+            MyDetail { any_schema: true, change: SessionChange::UNKNOWN, ..MyDetail::default() };
+        let detail = Some(Arc::new(Detail { any_database: true, my, ..Detail::default() }));
+        Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
+    }
+
+    /// The lexing rules behind this program when it ran without an error; `rules` are those it was
+    /// classified under. After an error they may be either: [`MyLexing::or`].
+    #[must_use]
+    pub fn lexing_after(&self, rules: MyLexing) -> MyLexing {
+        match self.detail() {
+            Some(detail) => rules.after(&detail.my.change),
+            None if self.shape.changes_lexing() => rules.uncertain(),
+            None => rules,
+        }
     }
 
     /// Names to look up, if there are any.
@@ -299,12 +495,21 @@ pub(super) struct Part {
     pub(super) commits: bool,
     pub(super) breaks: GuardBreak,
     pub(super) lexing: bool,
+    /// More bits of the program's [`Shape`]: those that only MySQL has.
+    pub(super) extra: u32,
 }
 
 impl Part {
     /// A statement that has a class and no other effect.
     pub(super) const fn of(class: StatementClass) -> Self {
-        Self { class, tx: TxEffect::None, commits: false, breaks: GuardBreak::None, lexing: false }
+        Self {
+            class,
+            tx: TxEffect::None,
+            commits: false,
+            breaks: GuardBreak::None,
+            lexing: false,
+            extra: 0,
+        }
     }
 }
 
@@ -314,7 +519,7 @@ pub(super) struct Sum {
     class: Option<StatementClass>,
     statements: u32,
     effect: Option<TxEffect>,
-    bits: u16,
+    bits: u32,
     reset_seen: bool,
     end_seen: bool,
     /// Filled by the classifier while it goes through the statements.
@@ -334,6 +539,7 @@ impl Sum {
         }
         self.set(part.commits, Shape::COMMITS);
         self.set(part.lexing, Shape::CHANGES_LEXING);
+        self.bits |= part.extra;
         self.set(part.breaks != GuardBreak::None, Shape::BREAKS_GUARD);
         match part.breaks {
             GuardBreak::Reset => self.reset_seen = true,
@@ -342,7 +548,7 @@ impl Sum {
         }
     }
 
-    fn set(&mut self, on: bool, bit: u16) {
+    fn set(&mut self, on: bool, bit: u32) {
         if on {
             self.bits |= bit;
         }
@@ -363,7 +569,7 @@ impl Sum {
         if self.statements == 1 {
             bits |= Shape::SINGLE;
         }
-        Classified { class, shape: Shape(bits | tx as u16), detail }
+        Classified { class, shape: Shape(bits | tx as u32), detail }
     }
 }
 
@@ -388,7 +594,7 @@ mod tests {
     fn the_effect_survives_its_bits() {
         use TxEffect::*;
         for tx in [None, Begin, Commit, Rollback, Savepoint, RollbackToOrRelease, Prepare, Mixed] {
-            assert_eq!(Shape(tx as u16 | Shape::SINGLE).tx(), tx);
+            assert_eq!(Shape(tx as u32 | Shape::SINGLE).tx(), tx);
         }
     }
 }

@@ -88,6 +88,18 @@ impl ClientTls {
     /// [`TlsError::File`] for the CA file, [`TlsError::Config`] for `verify-ca` without one: with
     /// public roots anybody can get a certificate that passes a chain-only check.
     pub fn connector(&self) -> Result<Option<ClientConnector>, TlsError> {
+        self.connector_naming(vec![ALPN_POSTGRESQL.to_vec()])
+    }
+
+    /// The same without a protocol's name in the handshake: MySQL has none.
+    ///
+    /// # Errors
+    /// As [`ClientTls::connector`].
+    pub fn nameless_connector(&self) -> Result<Option<ClientConnector>, TlsError> {
+        self.connector_naming(Vec::new())
+    }
+
+    fn connector_naming(&self, names: Vec<Vec<u8>>) -> Result<Option<ClientConnector>, TlsError> {
         let check_name = match self.mode {
             TlsMode::Disable => return Ok(None),
             TlsMode::Prefer | TlsMode::Require | TlsMode::VerifyCa => false,
@@ -117,7 +129,7 @@ impl ClientTls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
-        config.alpn_protocols = vec![ALPN_POSTGRESQL.to_vec()];
+        config.alpn_protocols = names;
         Ok(Some(ClientConnector { inner: TlsConnector::from(Arc::new(config)) }))
     }
 }

@@ -24,6 +24,8 @@ use super::{ALPN_POSTGRESQL, TlsError, provider, read_certificates, read_roots};
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
+    /// The same without a protocol's name.
+    nameless: Arc<ServerConfig>,
 }
 
 impl ServerTls {
@@ -62,11 +64,12 @@ impl ServerTls {
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|e| wrong(&e))?;
+        let nameless = Arc::new(config.clone());
         config.alpn_protocols = vec![ALPN_POSTGRESQL.to_vec()];
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self { config: Arc::new(config), nameless })
     }
 
-    /// Handshake after an SSLRequest was answered with `S` (or inside the MySQL handshake).
+    /// Handshake after an SSLRequest was answered with `S`.
     ///
     /// A client that offers application protocols must offer `postgresql` among them; one that
     /// offers none is accepted. Cancel safety: dropping the future closes the connection.
@@ -74,11 +77,26 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError::Handshake`] with the peer's address.
     pub async fn accept(&self, tcp: TcpStream) -> Result<Stream, TlsError> {
+        Self::shake(&self.config, tcp).await
+    }
+
+    /// Handshake inside the MySQL login, where application protocols have no names: what a client
+    /// offers of them is passed over.
+    ///
+    /// Cancel safety: as [`ServerTls::accept`].
+    ///
+    /// # Errors
+    /// [`TlsError::Handshake`] with the peer's address.
+    pub async fn accept_nameless(&self, tcp: TcpStream) -> Result<Stream, TlsError> {
+        Self::shake(&self.nameless, tcp).await
+    }
+
+    async fn shake(config: &Arc<ServerConfig>, tcp: TcpStream) -> Result<Stream, TlsError> {
         let peer = match tcp.peer_addr() {
             Ok(address) => format!("client {address}"),
             Err(_) => "client (already gone)".to_owned(),
         };
-        let tls = TlsAcceptor::from(Arc::clone(&self.config))
+        let tls = TlsAcceptor::from(Arc::clone(config))
             .accept(tcp)
             .await
             .map_err(|source| TlsError::Handshake { peer, source })?;

@@ -36,6 +36,16 @@ pub struct Link {
 impl Link {
     /// Leads to `server` on 127.0.0.1.
     pub fn to(server: u16) -> Self {
+        Self::leading(server, false)
+    }
+
+    /// The same for a server that speaks first, as MySQL does: a session's mark is in the first
+    /// bytes of its *client*, behind the greeting.
+    pub fn to_greeter(server: u16) -> Self {
+        Self::leading(server, true)
+    }
+
+    fn leading(server: u16, greets: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let copied = Arc::new(Mutex::new(Vec::new()));
@@ -44,7 +54,7 @@ impl Link {
             for accepted in listener.incoming() {
                 let Ok(proxy) = accepted else { return };
                 let list = Arc::clone(&list);
-                std::thread::spawn(move || copy(proxy, server, &list));
+                std::thread::spawn(move || copy(proxy, server, greets, &list));
             }
         });
         Self { port, copied }
@@ -102,13 +112,20 @@ impl Link {
     }
 }
 
-fn copy(mut proxy: TcpStream, server: u16, list: &Mutex<Vec<Copied>>) {
+fn copy(mut proxy: TcpStream, server: u16, greets: bool, list: &Mutex<Vec<Copied>>) {
     let mut first = vec![0; 10_000];
+    let connect = || TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], server)));
+    let early = greets.then(connect);
+    if let Some(engine) = &early {
+        let Ok(mut engine) = engine.as_ref() else { return };
+        let Ok(length) = engine.read(&mut first) else { return };
+        if proxy.write_all(&first[..length]).is_err() {
+            return;
+        }
+    }
     let Ok(length) = proxy.read(&mut first) else { return };
     first.truncate(length);
-    let Ok(mut engine) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], server))) else {
-        return;
-    };
+    let Ok(mut engine) = early.unwrap_or_else(connect) else { return };
     let mute = Arc::new(Mutex::new(false));
     let held = Arc::new(Mutex::new(None::<Vec<u8>>));
     list.lock().unwrap().push(Copied {

@@ -43,6 +43,8 @@ impl Certs {
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, "localhost");
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
+        // Some clients can't do without a certificate of their own; they show this one.
+        params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ClientAuth);
         let cert = params.signed_by(&key, &issuer).unwrap();
         Self { ca: ca.pem(), cert: cert.pem(), key: key.serialize_pem() }
     }
@@ -63,4 +65,15 @@ impl Certs {
             key: at("server.key", &self.key, 0o600),
         }
     }
+}
+
+/// The authority's certificate as a file that lives as long as the test program.
+pub fn ca() -> &'static Path {
+    static FILES: OnceLock<(tempfile::TempDir, CertFiles)> = OnceLock::new();
+    let (_, files) = FILES.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Certs::shared().write(dir.path());
+        (dir, files)
+    });
+    &files.ca
 }

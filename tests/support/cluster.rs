@@ -271,7 +271,7 @@ autovacuum = off
 ";
 
 /// Both outputs of a program, for a message.
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     let lossy = String::from_utf8_lossy;
     format!("{} {}{}", output.status, lossy(&output.stdout), lossy(&output.stderr))
 }
@@ -338,7 +338,7 @@ fn is_root() -> bool {
 }
 
 /// The command prefix that drops root's rights; empty for everybody else.
-fn as_server_user() -> Vec<OsString> {
+pub(super) fn as_server_user() -> Vec<OsString> {
     if !is_root() {
         return Vec::new();
     }
@@ -347,14 +347,12 @@ fn as_server_user() -> Vec<OsString> {
     ["setpriv", &user, &group, "--clear-groups", "--"].map(OsString::from).to_vec()
 }
 
-/// Gives the folder and what is in it to the server's user, when this is root.
-fn own_by_server_user(dir: &Path) {
+/// Gives the folder and all that is in it to the server's user, when this is root.
+pub(super) fn own_by_server_user(dir: &Path) {
     if !is_root() {
         return;
     }
-    let (uid, gid) = (id(&["-u", SERVER_USER]), id(&["-g", SERVER_USER]));
-    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
-    for path in entries.chain([dir.to_path_buf()]) {
-        std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
-    }
+    let mut chown = Command::new("chown");
+    let output = chown.arg("-R").arg(format!("{SERVER_USER}:")).arg(dir).output().unwrap();
+    assert!(output.status.success(), "no user {SERVER_USER} here? {}", text(&output));
 }

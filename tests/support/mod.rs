@@ -1,7 +1,8 @@
 //! What the integration tests share: throw-away servers, the built program, clients.
 //!
 //! Purpose: a test says `Proxy::start(PgCluster::shared())` and gets a real PostgreSQL and the real
-//! program in front of it, both of which end with the test program, however that ends.
+//! program in front of it (`MyCluster` is a real MariaDB or MySQL), both of which end with the test
+//! program, however that ends.
 //!
 //! Invariants: nothing outlives the test program (`guard.rs`); every wait has a deadline and looks
 //! at a level (a file, an answer, a process), never at elapsed time; every server has a folder of
@@ -18,12 +19,18 @@ pub mod certs;
 pub mod cluster;
 pub mod guard;
 pub mod http;
+pub mod my_cluster;
+pub mod my_tools;
+pub mod my_wire;
 pub mod pipe;
 pub mod proxy;
+pub mod talk;
 pub mod tools;
 pub mod wire;
 
 pub use cluster::{Options, PgCluster, default_version};
+pub use my_cluster::{MyCluster, MyFlavour, MyOptions};
+pub use my_wire::MyWire;
 pub use proxy::{Engine, Proxy, ProxyOptions};
 pub use wire::Wire;
 

@@ -30,7 +30,15 @@ impl Pipe {
     ///
     /// # Errors
     /// The handshake's.
-    pub fn encrypted(mut tcp: TcpStream) -> Result<Self> {
+    pub fn encrypted(tcp: TcpStream) -> Result<Self> {
+        Self::around(tcp, vec![b"postgresql".to_vec()])
+    }
+
+    /// As [`Self::encrypted`], with the given protocols to choose from; none is no offer.
+    ///
+    /// # Errors
+    /// The handshake's.
+    pub fn around(mut tcp: TcpStream, protocols: Vec<Vec<u8>>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(Certs::shared().ca.as_bytes()).unwrap();
         roots.add(ca).unwrap();
@@ -38,7 +46,7 @@ impl Pipe {
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        config.alpn_protocols = protocols;
         let name = ServerName::try_from("localhost").unwrap();
         let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
         while tls.is_handshaking() {

@@ -11,6 +11,7 @@ use super::certs::{CertFiles, Certs};
 use super::cluster::PgCluster;
 use super::guard::Guard;
 use super::http;
+use super::my_cluster::MyCluster;
 
 /// How long the program may take to be ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,6 +37,23 @@ impl Engine {
         let files = cluster.certs().filter(|_| mode.starts_with("verify-"));
         let ca = files.map(|files| files.ca.clone());
         Self { tls: mode.into(), ca, ..Self::plain(name, cluster) }
+    }
+
+    /// A MariaDB or MySQL under a name, without TLS.
+    pub fn my_plain(name: &str, cluster: &MyCluster) -> Self {
+        Self { name: name.into(), url: cluster.control_url(), tls: "disable".into(), ca: None }
+    }
+
+    /// A MariaDB or MySQL under a name, with the given TLS mode.
+    pub fn my_tls(name: &str, cluster: &MyCluster, mode: &str) -> Self {
+        let files = cluster.certs().filter(|_| mode.starts_with("verify-"));
+        let ca = files.map(|files| files.ca.clone());
+        Self { tls: mode.into(), ca, ..Self::my_plain(name, cluster) }
+    }
+
+    /// What its clients speak, as `[[listen]]` takes it: `postgres` or `mysql`.
+    fn protocol(&self) -> &str {
+        self.url.split_once("://").expect("an engine's URL has a scheme").0
     }
 }
 
@@ -71,13 +89,22 @@ pub struct Proxy {
 impl Proxy {
     /// Starts the program without a file before `cluster`, which it knows as engine `old`.
     pub fn start(cluster: &PgCluster) -> Self {
+        Self::start_without_file(&Engine::plain("old", cluster))
+    }
+
+    /// As [`Self::start`], before a MariaDB or MySQL.
+    pub fn start_my(cluster: &MyCluster) -> Self {
+        Self::start_without_file(&Engine::my_plain("old", cluster))
+    }
+
+    fn start_without_file(engine: &Engine) -> Self {
         let mut proxy = Self::new(Vec::new());
         let (port, admin) = (proxy.port, proxy.admin_port);
         proxy.arguments = vec![
             "--listen".into(),
-            format!("postgres://127.0.0.1:{port}").into(),
+            format!("{}://127.0.0.1:{port}", engine.protocol()).into(),
             "--engine".into(),
-            format!("old={}", cluster.control_url()).into(),
+            format!("{}={}", engine.name, engine.url).into(),
             "--state-dir".into(),
             proxy.state_dir().into(),
             "--admin".into(),
@@ -109,13 +136,15 @@ impl Proxy {
     }
 
     fn settings(&self, options: &ProxyOptions) -> String {
-        let first = &options.engines.first().expect("a proxy needs an engine").name;
+        let first = options.engines.first().expect("a proxy needs an engine");
         let mut toml = format!(
             "[proxy]\ninstance = \"test-{port}\"\nstate_dir = \"{state}\"\n\
              shutdown_grace_ms = 3000\n{more}\
              [admin]\nhttp = \"127.0.0.1:{admin}\"\nkey_file = \"{key}\"\n{admin_more}\
-             [[listen]]\nprotocol = \"postgres\"\naddress = \"127.0.0.1:{port}\"\n\
-             default_engine = \"{first}\"\n",
+             [[listen]]\nprotocol = \"{protocol}\"\naddress = \"127.0.0.1:{port}\"\n\
+             default_engine = \"{name}\"\n",
+            protocol = first.protocol(),
+            name = first.name,
             port = self.port,
             more = options.proxy,
             admin_more = options.admin,

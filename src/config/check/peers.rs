@@ -80,11 +80,7 @@ impl Reader<'_> {
             self.problem(Some(span.clone()), "engine.url", message);
             return None;
         };
-        let url = self.parsed("engine.url", value.span(), url::engine(value.get_ref()))?;
-        if url.protocol == Protocol::Mysql {
-            self.not_yet(value.span(), "engine.url", "MySQL and MariaDB engines; use postgres://");
-        }
-        Some(url)
+        self.parsed("engine.url", value.span(), url::engine(value.get_ref()))
     }
 
     fn engine_name(
@@ -295,17 +291,13 @@ impl Reader<'_> {
 
     fn listen_protocol(&mut self, table: &RawListen, span: &Range<usize>) -> Option<Protocol> {
         let Some(value) = &table.protocol else {
-            let message = "expected protocol = \"postgres\"";
+            let message = "expected protocol = \"postgres\" or \"mysql\"";
             self.problem(Some(span.clone()), "listen.protocol", message);
             return None;
         };
         match value.get_ref().as_str() {
             "postgres" | "postgresql" => Some(Protocol::Postgres),
-            "mysql" | "mariadb" => {
-                let what = "MySQL and MariaDB listeners; use \"postgres\"";
-                self.not_yet(value.span(), "listen.protocol", what);
-                Some(Protocol::Mysql)
-            }
+            "mysql" | "mariadb" => Some(Protocol::Mysql),
             other => {
                 let message = format!("expected \"postgres\" or \"mysql\", got {}", shown(other));
                 self.problem(Some(value.span()), "listen.protocol", message);

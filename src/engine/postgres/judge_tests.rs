@@ -10,8 +10,8 @@ fn identity() -> LiveIdentity {
     LiveIdentity {
         engine_id: "1".to_owned(),
         timeline: 1,
-        database_oid: 5,
-        postmaster_start: EngineTime(1),
+        database_id: "5".to_owned(),
+        server_start: EngineTime(1),
         in_recovery: false,
         server_version_num: 150_000,
     }

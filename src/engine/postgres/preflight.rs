@@ -25,6 +25,16 @@ pub enum WarningCode {
     WalLevel,
     /// The database subscribes to another: apply workers write around the proxy.
     Subscriptions,
+    /// MySQL: no binary log, so no boundary.
+    BinaryLogOff,
+    /// MySQL: events may run, around the proxy.
+    EventScheduler,
+    /// MySQL: something reaches across schemas, isn't undone by a rollback, or can't be looked for.
+    Closure,
+    /// MySQL: the engine doesn't show table locks, so blockers of the engine lock have no names.
+    LocksNotListed,
+    /// MySQL: the control account may not end other sessions.
+    CannotTerminate,
 }
 
 impl WarningCode {
@@ -39,6 +49,11 @@ impl WarningCode {
             Self::PreparedTransactions => "prepared_transactions",
             Self::WalLevel => "wal_level",
             Self::Subscriptions => "subscriptions",
+            Self::BinaryLogOff => "binary_log_off",
+            Self::EventScheduler => "event_scheduler",
+            Self::Closure => "closure",
+            Self::LocksNotListed => "locks_not_listed",
+            Self::CannotTerminate => "cannot_terminate",
         }
     }
 }

@@ -81,12 +81,12 @@ fn atomic_end(text: Phrase<'_>, start: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::dialect::Lexing;
+    use super::super::super::dialect::PgLexing;
     use super::super::phrase::Tokens;
     use super::*;
 
     fn count(text: &str) -> Option<usize> {
-        let tokens = Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap();
+        let tokens = Tokens::read(text.as_bytes(), PgLexing::STANDARD).unwrap();
         statements(tokens.all()).ok().map(|found| found.len())
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::super::dialect::Lexing;
+use super::super::dialect::PgLexing;
 use super::super::statement::{Classified, StatementClass, TxEffect};
 use super::super::trusted::Trusted;
 use super::*;
@@ -15,7 +15,7 @@ fn classifier() -> Classifier {
 }
 
 fn of(text: &str) -> Classified {
-    classifier().classify(text.as_bytes(), Lexing::STANDARD)
+    classifier().classify(text.as_bytes(), PgLexing::STANDARD)
 }
 
 fn class(text: &str) -> StatementClass {
@@ -56,7 +56,7 @@ fn one_classifier_answers_like_a_fresh_one() {
     let mut shared = classifier();
     for round in 0..2 {
         for (expected, text) in cases() {
-            let found = shared.classify(text.as_bytes(), Lexing::STANDARD);
+            let found = shared.classify(text.as_bytes(), PgLexing::STANDARD);
             assert_eq!(found.class(), expected, "round {round}: {text}");
             assert_eq!(found, of(text), "round {round}: {text}");
         }
@@ -267,7 +267,7 @@ fn databases_are_told() {
 fn trusted_names_are_believed() {
     let trusted = Trusted::new(["app.total", "slug", "app.tidy"]).with_engine_major(18);
     let mut classifier = Classifier::new(Arc::new(trusted), 0);
-    let mut class = |text: &str| classifier.classify(text.as_bytes(), Lexing::STANDARD).class();
+    let mut class = |text: &str| classifier.classify(text.as_bytes(), PgLexing::STANDARD).class();
     for text in [
         "select app.total(1), \"app\".\"total\"(2), SLUG('x')",
         "call app.tidy(1)",
@@ -285,7 +285,7 @@ fn trusted_names_are_believed() {
 #[test]
 fn replication_sessions_have_their_own_commands() {
     let class =
-        |text: &str| classifier().classify_replication(text.as_bytes(), Lexing::STANDARD).class();
+        |text: &str| classifier().classify_replication(text.as_bytes(), PgLexing::STANDARD).class();
     for (text, expected) in [
         ("IDENTIFY_SYSTEM", StatementClass::Read),
         ("TIMELINE_HISTORY 2", StatementClass::Read),
@@ -308,19 +308,19 @@ fn replication_sessions_have_their_own_commands() {
 #[test]
 fn lexing_rules_decide_where_a_statement_hides() {
     let text = br"select 'a\' ; select f() -- ' ";
-    let off = Lexing { standard_conforming_strings: false, ..Lexing::STANDARD };
+    let off = PgLexing { standard_conforming_strings: false, ..PgLexing::STANDARD };
     let mut classifier = classifier();
-    assert_eq!(classifier.classify(text, Lexing::STANDARD).class(), StatementClass::Unprovable);
+    assert_eq!(classifier.classify(text, PgLexing::STANDARD).class(), StatementClass::Unprovable);
     assert_eq!(classifier.classify(text, off).class(), StatementClass::Read);
-    assert_eq!(classifier.classify(text, Lexing::STANDARD).class(), StatementClass::Unprovable);
-    let sjis = Lexing::from_parameters("on", "SJIS");
+    assert_eq!(classifier.classify(text, PgLexing::STANDARD).class(), StatementClass::Unprovable);
+    let sjis = PgLexing::from_parameters("on", "SJIS");
     let hidden = classifier.classify(b"select '\x95\\' -- '", sjis);
     assert_eq!(hidden, Classified::unreadable(false));
     assert_eq!(classifier.classify(b"select 1", sjis).class(), StatementClass::Read);
     let dropped = classifier.classify(b"drop database \"\x93\xfa\"", sjis);
     assert!(dropped.detail().unwrap().any_database);
     assert_eq!(
-        classifier.classify(b"select '\xff'", Lexing::STANDARD).class(),
+        classifier.classify(b"select '\xff'", PgLexing::STANDARD).class(),
         StatementClass::Read,
         "a string's bytes need not be UTF-8 under a single-byte encoding"
     );
@@ -339,17 +339,17 @@ fn large_texts_go_by_their_verbs() {
     ] {
         let mut classifier = Classifier::new(Arc::new(Trusted::new(["slug"])), 8);
         // The same tokens in a short text must not answer for the long one.
-        classifier.classify(b"select 'x'", Lexing::STANDARD);
+        classifier.classify(b"select 'x'", PgLexing::STANDARD);
         assert_eq!(
-            classifier.classify(text.as_bytes(), Lexing::STANDARD).class(),
+            classifier.classify(text.as_bytes(), PgLexing::STANDARD).class(),
             expected,
             "{}",
             &text[..30]
         );
     }
-    let prefix = classifier().classify_prefix(b"alter Database d", Lexing::STANDARD);
+    let prefix = classifier().classify_prefix(b"alter Database d", PgLexing::STANDARD);
     assert!(prefix.detail().unwrap().any_database);
-    let prefix = classifier().classify_prefix(b"select 1", Lexing::STANDARD);
+    let prefix = classifier().classify_prefix(b"select 1", PgLexing::STANDARD);
     assert!(prefix.detail().is_none());
     assert_eq!(prefix.class(), StatementClass::Unprovable);
     assert!(prefix.shape().end_then_more() && prefix.shape().commits());
@@ -382,14 +382,14 @@ fn the_cache_counts_and_keeps_its_bound() {
     let mut classifier = Classifier::new(Arc::new(Trusted::default()), 10);
     for round in 0..1_000 {
         let text = format!("select {round} from t{round}");
-        classifier.classify(text.as_bytes(), Lexing::STANDARD);
+        classifier.classify(text.as_bytes(), PgLexing::STANDARD);
     }
     let stats = classifier.stats();
     assert_eq!((stats.hits, stats.misses), (0, 1_000));
     assert!(stats.entries <= 8 && stats.entries > 0, "{stats:?}");
     for round in 0..5 {
         let text = format!("select  {round} FROM t999 -- {round}");
-        let found = classifier.classify(text.as_bytes(), Lexing::STANDARD);
+        let found = classifier.classify(text.as_bytes(), PgLexing::STANDARD);
         assert_eq!(found.class(), StatementClass::Read);
     }
     assert_eq!(classifier.stats().hits, 5);
@@ -398,7 +398,7 @@ fn the_cache_counts_and_keeps_its_bound() {
 /// What changes nothing about a statement: case of words, blanks, comments, values of literals.
 fn disguise(text: &str, choices: &[u8]) -> String {
     let bytes = text.as_bytes();
-    let mut lexer = super::super::lexer::Lexer::new(bytes, Lexing::STANDARD);
+    let mut lexer = super::super::lexer::Lexer::new(bytes, PgLexing::STANDARD);
     let mut out = String::new();
     let mut choices = choices.iter().copied().cycle();
     let mut choose = || choices.next().unwrap_or(0);
@@ -435,7 +435,7 @@ fn glues(out: &str, next: TokenKind) -> bool {
 /// Replaces the values of plain strings and numbers in texts whose class doesn't depend on them.
 fn other_values(text: &str, value: &str) -> String {
     let bytes = text.as_bytes();
-    let mut lexer = super::super::lexer::Lexer::new(bytes, Lexing::STANDARD);
+    let mut lexer = super::super::lexer::Lexer::new(bytes, PgLexing::STANDARD);
     let (mut out, mut end) = (String::new(), 0);
     while let Ok(Some(token)) = lexer.next_token() {
         out.push_str(&text[end..token.start as usize]);
@@ -524,7 +524,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200), on in any::<bool>()) {
-        let lexing = Lexing { standard_conforming_strings: on, ..Lexing::STANDARD };
+        let lexing = PgLexing { standard_conforming_strings: on, ..PgLexing::STANDARD };
         let mut classifier = classifier();
         let found = classifier.classify(&text, lexing);
         prop_assert_eq!(classifier.classify(&text, lexing), found);
@@ -536,8 +536,8 @@ proptest! {
     ) {
         let text = words.join(" ");
         let mut shared = classifier();
-        let first = shared.classify(text.as_bytes(), Lexing::STANDARD);
-        let again = shared.classify(text.as_bytes(), Lexing::STANDARD);
+        let first = shared.classify(text.as_bytes(), PgLexing::STANDARD);
+        let again = shared.classify(text.as_bytes(), PgLexing::STANDARD);
         prop_assert_eq!(&first, &again);
         prop_assert_eq!(&first, &of(&text));
         // A write that stands in the open is never missed.

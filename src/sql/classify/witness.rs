@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sqlparser::ast::{
     Expr, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Visit, Visitor,
 };
-use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::dialect::{Dialect, PostgreSqlDialect};
 use sqlparser::parser::Parser;
 
 use super::super::builtin::{Callee, callee};
@@ -23,11 +23,11 @@ use super::super::trusted::Trusted;
 use super::phrase::Phrase;
 
 /// Larger texts are left to the walk alone.
-const TOKENS_MAX: usize = 4_000;
+pub(in crate::sql) const TOKENS_MAX: usize = 4_000;
 /// Chains of operators make trees as deep as they are long.
-const OPERATORS_MAX: usize = 250;
+pub(in crate::sql) const OPERATORS_MAX: usize = 250;
 /// Words that deepen the tree as operators do.
-const INFIX: &[&str] = &[
+pub(in crate::sql) const INFIX: &[&str] = &[
     "and",
     "at",
     "between",
@@ -53,13 +53,22 @@ const NESTING_MAX: usize = 50;
 /// Whether the parser reads the text and contradicts that it only reads.
 pub(super) fn vetoes(text: Phrase<'_>, trusted: &Trusted) -> bool {
     let Some(written) = write_out(text) else { return false };
+    contradicts(&written, &PostgreSqlDialect {}, &|name| suspect(name, trusted))
+}
+
+/// Parses a text and looks for anything but reading in it; `suspect` judges the names of functions.
+pub(in crate::sql) fn contradicts(
+    written: &str,
+    dialect: &dyn Dialect,
+    suspect: &dyn Fn(&ObjectName) -> bool,
+) -> bool {
     let witness = || {
-        let parsed = Parser::new(&PostgreSqlDialect {})
+        let parsed = Parser::new(dialect)
             .with_recursion_limit(NESTING_MAX)
-            .try_with_sql(&written)
+            .try_with_sql(written)
             .and_then(|mut parser| parser.parse_statements());
         match parsed {
-            Ok(statements) => contradict(&statements, trusted),
+            Ok(statements) => contradict(&statements, suspect),
             Err(_) => false,
         }
     };
@@ -94,6 +103,8 @@ fn write_out(text: Phrase<'_>) -> Option<String> {
             }
             TokenKind::Quoted
             | TokenKind::Parameter
+            | TokenKind::Variable
+            | TokenKind::Setting
             | TokenKind::Colon
             | TokenKind::Comma
             | TokenKind::Semicolon
@@ -110,44 +121,45 @@ fn write_out(text: Phrase<'_>) -> Option<String> {
     (operators <= OPERATORS_MAX).then_some(written)
 }
 
-fn contradict(statements: &[Statement], trusted: &Trusted) -> bool {
+fn contradict(statements: &[Statement], suspect: &dyn Fn(&ObjectName) -> bool) -> bool {
     let [Statement::Query(query)] = statements else { return true };
-    query.visit(&mut Search { trusted }).is_break()
+    query.visit(&mut Search { suspect }).is_break()
+}
+
+/// Whether a name in front of arguments may be a function that isn't known to be harmless.
+fn suspect(name: &ObjectName, trusted: &Trusted) -> bool {
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .filter_map(|part| part.as_ident())
+        .map(|ident| match ident.quote_style {
+            Some(_) => ident.value.clone(),
+            None => ident.value.to_ascii_lowercase(),
+        })
+        .collect();
+    let known = match parts.as_slice() {
+        [name] => callee(None, name, trusted),
+        [schema, name] => callee(Some(schema), name, trusted),
+        _ => Callee::Unknown,
+    };
+    match known {
+        // set_config was judged by its arguments.
+        Callee::Harmless | Callee::SetConfig => false,
+        // The parser gives grammar words such as COALESCE as functions: not its question.
+        Callee::Unknown => match parts.as_slice() {
+            [name] => super::super::builtin::keyword(name).is_none(),
+            _ => true,
+        },
+        Callee::Writer => true,
+    }
 }
 
 /// Stops at the first thing that isn't reading.
 struct Search<'a> {
-    trusted: &'a Trusted,
+    suspect: &'a dyn Fn(&ObjectName) -> bool,
 }
 
 impl Search<'_> {
-    fn suspect(&self, name: &ObjectName) -> bool {
-        let parts: Vec<String> = name
-            .0
-            .iter()
-            .filter_map(|part| part.as_ident())
-            .map(|ident| match ident.quote_style {
-                Some(_) => ident.value.clone(),
-                None => ident.value.to_ascii_lowercase(),
-            })
-            .collect();
-        let known = match parts.as_slice() {
-            [name] => callee(None, name, self.trusted),
-            [schema, name] => callee(Some(schema), name, self.trusted),
-            _ => Callee::Unknown,
-        };
-        match known {
-            // set_config was judged by its arguments.
-            Callee::Harmless | Callee::SetConfig => false,
-            // The parser gives grammar words such as COALESCE as functions: not its question.
-            Callee::Unknown => match parts.as_slice() {
-                [name] => super::super::builtin::keyword(name).is_none(),
-                _ => true,
-            },
-            Callee::Writer => true,
-        }
-    }
-
     fn step(found: bool) -> ControlFlow<()> {
         if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -174,14 +186,14 @@ impl Visitor for Search<'_> {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
-        Self::step(self.suspect(&function.name))
+        Self::step((self.suspect)(&function.name))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         if let TableFactor::Function { name, .. } | TableFactor::Table { name, args: Some(_), .. } =
             factor
         {
-            return Self::step(self.suspect(name));
+            return Self::step((self.suspect)(name));
         }
         ControlFlow::Continue(())
     }
@@ -189,12 +201,12 @@ impl Visitor for Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::dialect::Lexing;
+    use super::super::super::dialect::PgLexing;
     use super::super::phrase::Tokens;
     use super::*;
 
     fn vetoed(text: &str) -> bool {
-        let tokens = Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap();
+        let tokens = Tokens::read(text.as_bytes(), PgLexing::STANDARD).unwrap();
         vetoes(tokens.all(), &Trusted::default())
     }
 
@@ -223,13 +235,13 @@ mod tests {
             "select a operator(pg_catalog.~) 'x' from t",
             "select this is not (sql",
         ] {
-            let Ok(tokens) = Tokens::read(text.as_bytes(), Lexing::STANDARD) else { continue };
+            let Ok(tokens) = Tokens::read(text.as_bytes(), PgLexing::STANDARD) else { continue };
             assert!(!vetoes(tokens.all(), &Trusted::default()), "{text}");
         }
     }
 
     fn written(text: &str) -> Option<String> {
-        write_out(Tokens::read(text.as_bytes(), Lexing::STANDARD).unwrap().all())
+        write_out(Tokens::read(text.as_bytes(), PgLexing::STANDARD).unwrap().all())
     }
 
     #[test]

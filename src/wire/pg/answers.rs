@@ -10,13 +10,13 @@ use bytes::BytesMut;
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Card;
-use crate::sql::Lexing;
+use crate::sql::PgLexing;
 use crate::wire::pg::client::{GUARD_DENIAL, Rest};
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::refusal::{CANCELLED_SQLSTATE, READ_ONLY_SQLSTATE, Severity, Status, field};
+use crate::wire::shared::outgoing::Outgoing;
 
 enum Ruling {
     Pass,
@@ -234,8 +234,8 @@ fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling
         }
         b"client_encoding" => {
             let encoding = std::str::from_utf8(value).unwrap_or("");
-            conversation.lexing = Lexing {
-                encoding: Lexing::from_parameters("on", encoding).encoding,
+            conversation.lexing = PgLexing {
+                encoding: PgLexing::from_parameters("on", encoding).encoding,
                 ..conversation.lexing
             };
         }

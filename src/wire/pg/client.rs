@@ -17,10 +17,10 @@ use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
 use crate::wire::pg::refusal::{self, Severity, Status};
+use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
 
 /// Why sorting stopped before the end of the bytes.

@@ -16,13 +16,14 @@ use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::lease::Lease;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
-use crate::sql::Lexing;
+use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
+pub(crate) use crate::wire::shared::forced::{Action, Forced};
+use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::Waiting;
 
 use crate::base::limits;
@@ -47,47 +48,6 @@ pub(crate) enum Discard {
     Local(Status),
     /// Everything up to Sync, which the engine answers: it has the stand-in.
     ToSync,
-}
-
-/// A rollback by force (wire.md W12, W13).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Forced {
-    /// None.
-    No,
-    /// A cancel is on its way for the running statement.
-    Cancelling {
-        /// The cancel has been delivered, or given up.
-        delivered: bool,
-        /// The client has been told, in place of the cancelled statement's error.
-        told: bool,
-    },
-    /// A cancel is on its way for a program that tries to write under the fence. Nothing is
-    /// rolled back beyond what the engine itself does with a cancelled statement.
-    Stopping {
-        /// The cancel has been delivered, or given up.
-        delivered: bool,
-    },
-    /// The injected ROLLBACK is on its way.
-    RollingBack {
-        /// How often it was sent.
-        tries: u32,
-        /// The client has been told.
-        told: bool,
-    },
-    /// The engine has rolled back; the client is told at its next program.
-    RolledBack {
-        /// It was told before, and believes to be in a failed transaction.
-        told: bool,
-    },
-}
-
-/// What the relay must do after an order or an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Nothing but moving bytes.
-    None,
-    /// Send a CancelRequest for this session's backend.
-    Cancel,
 }
 
 /// How a message was admitted.
@@ -125,7 +85,7 @@ pub(crate) struct Conversation {
     pub(crate) stand_in: StandIn,
     pub(crate) denials: Arc<Denials>,
     /// The session's lexing rules, as the engine reported them.
-    pub(crate) lexing: Lexing,
+    pub(crate) lexing: PgLexing,
     /// A program that may change them is on its way.
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
@@ -177,7 +137,7 @@ impl Conversation {
             forced: Forced::No,
             stand_in: StandIn::fresh(),
             denials,
-            lexing: Lexing::from_parameters("on", "UTF8"),
+            lexing: PgLexing::from_parameters("on", "UTF8"),
             lexing_uncertain: false,
             own_read_only: false,
             guard_on: false,
@@ -199,10 +159,7 @@ impl Conversation {
     pub(crate) fn must_wait(&self) -> bool {
         if self.owed.is_empty() || self.owed.has_open_tail() {
             // A cancel that is still on its way would meet the next program.
-            return matches!(
-                self.forced,
-                Forced::Cancelling { .. } | Forced::Stopping { .. } | Forced::RollingBack { .. }
-            ) && !self.owed.has_open_tail();
+            return self.forced.is_under_way() && !self.owed.has_open_tail();
         }
         let word = self.seat.gate().word();
         !word.all_open()
@@ -473,11 +430,7 @@ impl Conversation {
 
     /// The cancel was delivered, or could not be.
     pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
-        self.forced = match self.forced {
-            Forced::Cancelling { told, .. } => Forced::Cancelling { delivered: true, told },
-            Forced::Stopping { .. } => Forced::Stopping { delivered: true },
-            other @ (Forced::No | Forced::RollingBack { .. } | Forced::RolledBack { .. }) => other,
-        };
+        self.forced = self.forced.after_cancel();
         if self.owed.is_empty() {
             self.forced_goes_on(to_engine);
         }

@@ -4,7 +4,6 @@
 //! one sentence with the engine's name when it doesn't work. Also carries CancelRequests there.
 //! Called by `session.rs` and `cancel.rs`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,17 +14,9 @@ use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode};
 use crate::wire::pg::cancel::CancelKey;
+use crate::wire::shared::address::{Address, Unreachable};
 
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-
-/// Where an engine listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// Host name or address, and port.
-    Tcp(String, u16),
-    /// The socket file itself.
-    Unix(PathBuf),
-}
 
 /// One engine as sessions see it.
 #[derive(Debug)]
@@ -35,15 +26,6 @@ pub struct Endpoint {
     mode: TlsMode,
     connector: Option<ClientConnector>,
     connect_timeout: Duration,
-}
-
-/// The engine can't be reached. The text names it and says why.
-#[derive(Debug, thiserror::Error)]
-#[error("engine {engine} can't be reached at {address}: {reason}")]
-pub(crate) struct Unreachable {
-    engine: EngineName,
-    address: String,
-    reason: String,
 }
 
 impl Endpoint {
@@ -67,11 +49,7 @@ impl Endpoint {
     }
 
     fn unreachable(&self, reason: impl ToString) -> Unreachable {
-        let address = match &self.address {
-            Address::Tcp(host, port) => format!("{host}:{port}"),
-            Address::Unix(path) => path.display().to_string(),
-        };
-        Unreachable { engine: self.name.clone(), address, reason: reason.to_string() }
+        Unreachable::new(&self.name, &self.address, reason)
     }
 
     /// Opens a connection, TLS included.

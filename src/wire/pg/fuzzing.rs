@@ -10,7 +10,6 @@ use bytes::BytesMut;
 
 use super::client::{self, Desk, Rest, Stop};
 use super::conversation::{Conversation, Mode};
-use super::outgoing::Outgoing;
 use super::{answers, startup};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
@@ -22,6 +21,7 @@ use crate::sql::{Classifier, Trusted};
 use crate::store::{LoadedFence, Row};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
+use crate::wire::shared::outgoing::Outgoing;
 
 /// Both directions of one session, without sockets.
 struct Session {

@@ -1,6 +1,6 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `outgoing`, `conversation`, `held`, then
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `held`, then
 //! the two directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`,
 //! `relay`, `cancel`, `session`.
 
@@ -15,7 +15,6 @@ pub(crate) mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 pub(crate) mod held;
-pub(crate) mod outgoing;
 pub(crate) mod owed;
 pub(crate) mod prepared;
 pub(crate) mod refusal;

@@ -15,13 +15,12 @@
 //! Called by `session.rs`. It decides nothing about statements.
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::BytesMut;
+use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
 use crate::base::limits;
@@ -32,9 +31,10 @@ use crate::tls::Stream;
 use crate::wire::pg::answers;
 use crate::wire::pg::client::{self, Desk, Rest, Stop};
 use crate::wire::pg::conversation::{Action, Conversation, Forced};
-use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::refusal::{self, Severity, Status};
 use crate::wire::shared::desk::{self, WorkerDesk};
+use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::peer::{self, behind, poll_read};
 use crate::wire::shared::waiting::Parting;
 
 /// The Terminate message.
@@ -43,91 +43,7 @@ const TERMINATE: &[u8] = b"X\0\0\0\x04";
 const STOPPING: &str = "terminating connection: the proxy is stopping";
 const ROUTE_MOVED: &str = "terminating connection: this name leads to another database now";
 
-/// One peer: its socket, what it still has to be sent, what of it isn't sorted yet.
-struct Peer {
-    stream: Stream,
-    /// To be written to it.
-    pending: BytesMut,
-    /// Read from it and not sorted.
-    held: BytesMut,
-    rest: Rest,
-    /// It can still send.
-    reads: bool,
-    /// It can still be written to.
-    writes: bool,
-    unflushed: bool,
-}
-
-impl Peer {
-    fn new(stream: Stream, held: BytesMut) -> Self {
-        Self {
-            stream,
-            pending: BytesMut::new(),
-            // An empty one may have a startup's worth of room.
-            held: if held.is_empty() { BytesMut::new() } else { held },
-            rest: Rest::default(),
-            reads: true,
-            writes: true,
-            unflushed: false,
-        }
-    }
-
-    /// Writes what is pending. Ready when nothing is.
-    #[inline]
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.pending.capacity() == 0 && !self.unflushed {
-            return Poll::Ready(());
-        }
-        self.poll_flush_pending(cx)
-    }
-
-    #[cold]
-    fn poll_flush_pending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while !self.pending.is_empty() {
-            if !self.writes {
-                self.pending = BytesMut::new();
-                break;
-            }
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.pending)) {
-                Ok(written) if written > 0 => {
-                    self.pending.advance(written);
-                    self.unflushed = self.stream.is_tls();
-                }
-                Ok(_) | Err(_) => self.writes = false,
-            }
-        }
-        if self.pending.capacity() > 0 {
-            self.pending = BytesMut::new();
-        }
-        if self.unflushed {
-            if ready!(Pin::new(&mut self.stream).poll_flush(cx)).is_err() {
-                self.writes = false;
-            }
-            self.unflushed = false;
-        }
-        Poll::Ready(())
-    }
-
-    /// Writes bytes straight from the chunk; what doesn't go out becomes pending.
-    fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) {
-        if bytes.is_empty() || !self.writes {
-            return;
-        }
-        let mut written = 0;
-        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_write(cx, bytes) {
-            match result {
-                Ok(count) if count > 0 => {
-                    written = count;
-                    self.unflushed = self.stream.is_tls();
-                }
-                Ok(_) | Err(_) => self.writes = false,
-            }
-        }
-        if self.writes {
-            self.pending.extend_from_slice(bytes.get(written..).unwrap_or_default());
-        }
-    }
-}
+type Peer = peer::Peer<Rest>;
 
 /// Why a relay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -524,24 +440,4 @@ impl Relay {
             }
         }
     }
-}
-
-/// What is left to hold. A message that is still growing stays where it is: copied at each read,
-/// a megabyte that comes in small pieces would cost a megabyte's copy per piece. Behind anything
-/// that was consumed the rest moves to a buffer of its own size.
-fn behind(all: BytesMut, consumed: usize) -> BytesMut {
-    if consumed == 0 {
-        return all;
-    }
-    BytesMut::from(all.get(consumed..).unwrap_or_default())
-}
-
-fn poll_read(
-    stream: &mut Stream,
-    cx: &mut Context<'_>,
-    scratch: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    let mut buffer = ReadBuf::new(scratch);
-    ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-    Poll::Ready(Ok(buffer.filled().len()))
 }

@@ -5,7 +5,6 @@
 //! connection. What the client is told when it doesn't come to a session is written here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -13,12 +12,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::base::ids::{EngineName, Namespace, SessionId};
+use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::gate::admission::Seat;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
-use crate::sql::Lexing;
+use crate::sql::PgLexing;
 use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
@@ -28,30 +27,11 @@ use crate::wire::pg::conversation::{Conversation, Mode};
 use crate::wire::pg::endpoint::Endpoint;
 use crate::wire::pg::refusal::{self, Severity};
 use crate::wire::pg::relay::{End, Relay};
-use crate::wire::pg::startup::{self, Accepted, ClientSideTls, Startup, StartupError, Wish};
+use crate::wire::pg::startup::{self, Startup, StartupError, Wish};
+use crate::wire::shared::accepted::{Accepted, ClientSideTls};
 use crate::wire::shared::denials::Denials;
-
-/// What a client's database name means.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// The namespace.
-    pub namespace: Namespace,
-    /// Its engine.
-    pub endpoint: Arc<Endpoint>,
-}
-
-/// The small window from the wire to the rest: which namespace a name means, and whether new
-/// sessions are wanted.
-pub trait Directory: Send + Sync + std::fmt::Debug {
-    /// Resolves a client's database name at a listener with this default engine.
-    ///
-    /// # Errors
-    /// A sentence for the client (SQLSTATE 3D000).
-    fn resolve(&self, default_engine: &EngineName, database: &str) -> Result<Target, String>;
-
-    /// Whether the proxy still takes sessions; not while it stops.
-    fn is_open(&self) -> bool;
-}
+use crate::wire::shared::directory::{Directory, Target};
+use crate::wire::shared::sessions::{Counted, Sessions};
 
 /// One listener's settings.
 #[derive(Debug)]
@@ -68,42 +48,13 @@ pub struct Shared {
     /// The gates.
     pub gates: Arc<Gates>,
     /// Names to namespaces.
-    pub directory: Arc<dyn Directory>,
+    pub directory: Arc<dyn Directory<Endpoint>>,
     /// Codes and counts of denials.
     pub denials: Arc<Denials>,
     /// Cancel keys.
     pub cancels: Arc<Cancels>,
-    /// The last session's number.
-    pub sessions: AtomicU64,
-    /// How many are open now.
-    pub open: AtomicU64,
-    /// How many are open or on their way to it with an engine connection of their own.
-    pub places: AtomicU64,
-    /// The bound of places.
-    pub sessions_max: u64,
-}
-
-/// Counts a session for as long as it lives.
-struct Counted<'a>(&'a AtomicU64);
-
-impl<'a> Counted<'a> {
-    fn one(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-
-    /// `None` when there are `most` already.
-    fn below(count: &'a AtomicU64, most: u64) -> Option<Self> {
-        let before = count.fetch_add(1, Ordering::SeqCst);
-        let counted = Self(count);
-        (before < most).then_some(counted)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    /// Numbers and counts of sessions, all protocols' together.
+    pub sessions: Arc<Sessions>,
 }
 
 /// Serves one connection to its end. `client` is its address for people.
@@ -136,7 +87,7 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let _counted = Counted::one(&shared.open);
+    let _counted = shared.sessions.opened();
     counters.session_opened();
     run(ready, client, &shared, &counters).await;
     counters.session_closed();
@@ -148,7 +99,7 @@ struct Ready<'a> {
     client: Stream,
     engine: Stream,
     startup: Startup,
-    target: Target,
+    target: Target<Endpoint>,
     welcome: Welcome,
     came_by: (EngineName, String),
 }
@@ -178,7 +129,7 @@ async fn prepare<'a>(
         return Err("the proxy is stopping".to_owned());
     }
     // Before the engine is connected to: a login that never ends holds a connection there.
-    let Some(place) = Counted::below(&shared.places, shared.sessions_max) else {
+    let Some(place) = shared.sessions.place() else {
         let message = "too many sessions: the proxy's max_sessions is reached";
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
@@ -243,7 +194,7 @@ async fn run(
         application_name: startup.parameter("application_name").unwrap_or_default().to_owned(),
         came_by: Some(came_by.clone()),
     };
-    let id = SessionId(shared.sessions.fetch_add(1, Ordering::SeqCst) + 1);
+    let id = shared.sessions.number();
     let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
     let mut conversation = Conversation::new(
         Arc::clone(&seat),
@@ -318,7 +269,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     };
     conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
-    conversation.lexing = Lexing::from_parameters(
+    conversation.lexing = PgLexing::from_parameters(
         value(b"standard_conforming_strings").unwrap_or("on"),
         value(b"client_encoding").unwrap_or("SQL_ASCII"),
     );

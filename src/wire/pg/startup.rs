@@ -5,42 +5,21 @@
 //! client (or somebody in between) sends in plaintext behind an encryption request are never taken
 //! for bytes inside it: they reach the TLS handshake and break it. Called by `session.rs`.
 
-use std::sync::Arc;
-
 use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use crate::base::limits;
-use crate::tls::{ReloadingServerTls, Stream, TlsError};
+use crate::tls::{Stream, TlsError};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
+use crate::wire::shared::accepted::{Accepted, ClientSideTls};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 /// First byte of a TLS handshake record: direct TLS.
 const TLS_HANDSHAKE: u8 = 0x16;
-
-/// Whether clients may, must or can't use TLS.
-#[derive(Debug, Clone)]
-pub enum ClientSideTls {
-    /// Encryption requests are answered `N`.
-    Disable,
-    /// The client chooses.
-    Allow(Arc<ReloadingServerTls>),
-    /// Plaintext startups are refused.
-    Require(Arc<ReloadingServerTls>),
-}
-
-/// A connection as accepted.
-#[derive(Debug)]
-pub enum Accepted {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a Unix socket.
-    Unix(UnixStream),
-}
 
 /// Why a connection got no further.
 #[derive(Debug, thiserror::Error)]

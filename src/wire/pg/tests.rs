@@ -11,7 +11,6 @@ use bytes::BytesMut;
 use super::answers;
 use super::client::{self, Desk, Rest, Stop};
 use super::conversation::{Action, Conversation, Entry, Forced, Mode};
-use super::outgoing::Outgoing;
 use super::prepared::Traits;
 use super::refusal::{self, field};
 use crate::base::ids::{Generation, Namespace, SessionId};
@@ -26,6 +25,7 @@ use crate::sql::{Classifier, StatementClass, Trusted};
 use crate::store::{LoadedFence, Row};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
+use crate::wire::shared::outgoing::Outgoing;
 
 mod held;
 

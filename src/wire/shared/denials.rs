@@ -14,6 +14,8 @@ use crate::telemetry::metrics::Metrics;
 pub enum Surface {
     /// The PostgreSQL wire.
     Pg,
+    /// The MySQL wire.
+    Mysql,
     /// A replication connection.
     Replication,
 }
@@ -54,6 +56,7 @@ impl Denials {
         let surface = match (denial, surface) {
             (Denial::Lifecycle, _) => "lifecycle",
             (_, Surface::Pg) => "pg",
+            (_, Surface::Mysql) => "mysql",
             (_, Surface::Replication) => "replication",
         };
         self.metrics.fence.denial(denial.code(), surface);

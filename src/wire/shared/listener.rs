@@ -5,15 +5,13 @@
 //! to a worker is bounded: when it is full, accepting waits, and the kernel's backlog after it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use crate::base::limits;
-use crate::wire::pg::session::Settings;
-use crate::wire::shared::workers::{Handover, RawSocket, Workers};
+use crate::wire::shared::workers::{Handover, RawSocket, Service, Workers};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +48,7 @@ enum Socket {
 pub struct Listener {
     socket: Socket,
     address: ListenAddress,
-    settings: Arc<Settings>,
+    service: Service,
 }
 
 impl std::fmt::Debug for Listener {
@@ -64,10 +62,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError`] with the address.
-    pub async fn bind(
-        address: ListenAddress,
-        settings: Arc<Settings>,
-    ) -> Result<Self, ListenError> {
+    pub async fn bind(address: ListenAddress, service: Service) -> Result<Self, ListenError> {
         let bound = match &address {
             ListenAddress::Tcp(text) => TcpListener::bind(text).await.map(Socket::Tcp),
             ListenAddress::Unix(path) => {
@@ -79,7 +74,7 @@ impl Listener {
             }
         };
         match bound {
-            Ok(socket) => Ok(Self { socket, address, settings }),
+            Ok(socket) => Ok(Self { socket, address, service }),
             Err(source) => Err(ListenError { address, source }),
         }
     }
@@ -113,9 +108,9 @@ impl Listener {
             };
             match accepted {
                 Ok((socket, client)) => {
-                    let settings = Arc::clone(&self.settings);
+                    let service = self.service.clone();
                     turn = turn.wrapping_add(1);
-                    hand_over(&queues, turn, Handover { socket, client, settings }).await;
+                    hand_over(&queues, turn, Handover { socket, client, service }).await;
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: let sessions end before trying again.

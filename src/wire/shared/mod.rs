@@ -1,7 +1,14 @@
 //! What every protocol's relay needs.
 
+pub mod accepted;
+pub mod address;
 pub mod denials;
 pub(crate) mod desk;
+pub mod directory;
+pub(crate) mod forced;
 pub mod listener;
+pub(crate) mod outgoing;
+pub(crate) mod peer;
+pub mod sessions;
 pub(crate) mod waiting;
 pub mod workers;

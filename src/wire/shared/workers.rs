@@ -15,15 +15,34 @@ use crate::base::limits;
 use crate::sql::Trusted;
 use crate::telemetry::spawn::spawn_session;
 use crate::telemetry::worker::WorkerCounters;
-use crate::wire::pg::session::{Settings, Shared, serve};
-use crate::wire::pg::startup::Accepted;
+use crate::wire::mysql::session as mysql;
+use crate::wire::pg::session as pg;
+use crate::wire::shared::accepted::Accepted;
 use crate::wire::shared::desk;
+
+/// What a listener serves: a protocol, with its settings.
+#[derive(Debug, Clone)]
+pub enum Service {
+    /// PostgreSQL.
+    Pg(Arc<pg::Settings>),
+    /// MySQL and MariaDB.
+    Mysql(Arc<mysql::Settings>),
+}
+
+/// What the sessions of each protocol share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// PostgreSQL's.
+    pub pg: Arc<pg::Shared>,
+    /// MySQL's and MariaDB's.
+    pub mysql: Arc<mysql::Shared>,
+}
 
 /// A connection on its way to a worker, still without a runtime.
 pub(crate) struct Handover {
     pub(crate) socket: RawSocket,
     pub(crate) client: String,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) service: Service,
 }
 
 /// An accepted socket, taken out of the accepting runtime.
@@ -54,7 +73,7 @@ impl Workers {
     /// # Errors
     /// [`WorkerError`] when the system gives no thread or no runtime.
     pub fn start(
-        shared: &Arc<Shared>,
+        shared: &Shared,
         counters: Vec<Arc<WorkerCounters>>,
         trusted: &Arc<Trusted>,
         started: Instant,
@@ -67,7 +86,7 @@ impl Workers {
                 .build()
                 .map_err(|source| WorkerError { number, source })?;
             let (sender, queue) = mpsc::channel(limits::ACCEPT_QUEUE_MAX);
-            let (shared, trusted) = (Arc::clone(shared), Arc::clone(trusted));
+            let (shared, trusted) = (shared.clone(), Arc::clone(trusted));
             let mut stopped = stopped.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("fencewire-w{number}"))
@@ -106,20 +125,37 @@ impl Workers {
 
 async fn receive(
     mut queue: mpsc::Receiver<Handover>,
-    shared: Arc<Shared>,
+    shared: Shared,
     counters: Arc<WorkerCounters>,
 ) {
-    while let Some(Handover { socket, client, settings }) = queue.recv().await {
+    while let Some(Handover { socket, client, service }) = queue.recv().await {
         let accepted = match socket {
             RawSocket::Tcp(tcp) => tokio::net::TcpStream::from_std(tcp).map(Accepted::Tcp),
             RawSocket::Unix(unix) => tokio::net::UnixStream::from_std(unix).map(Accepted::Unix),
         };
         match accepted {
-            Ok(accepted) => {
-                let (shared, counters) = (Arc::clone(&shared), Arc::clone(&counters));
-                spawn_session(serve(accepted, client, settings, shared, counters));
-            }
+            Ok(accepted) => start(accepted, client, service, &shared, &counters),
             Err(error) => tracing::warn!(%error, "an accepted connection is not usable"),
+        }
+    }
+}
+
+fn start(
+    accepted: Accepted,
+    client: String,
+    service: Service,
+    shared: &Shared,
+    counters: &Arc<WorkerCounters>,
+) {
+    let counters = Arc::clone(counters);
+    match service {
+        Service::Pg(settings) => {
+            let shared = Arc::clone(&shared.pg);
+            spawn_session(pg::serve(accepted, client, settings, shared, counters));
+        }
+        Service::Mysql(settings) => {
+            let shared = Arc::clone(&shared.mysql);
+            spawn_session(mysql::serve(accepted, client, settings, shared, counters));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! injected or left out are bytes collected in the direction's pending buffer.
 //!
 //! Invariant 1: [`Outgoing::statement`] is the only way for a client's statement to reach an
-//! engine, and it takes the lease. Used by the relay's two directions; it does no I/O.
+//! engine, and it takes the lease. Used by every relay's two directions; it does no I/O.
 
 use std::ops::Range;
 
@@ -36,8 +36,8 @@ impl<'a> Outgoing<'a> {
         self.pass(range);
     }
 
-    /// Approves bytes that start no work by themselves: Sync, Flush, Terminate, COPY data, the
-    /// rest of a message already begun, and everything from the engine.
+    /// Approves bytes that start no work by themselves: Sync, Flush, Terminate, data of COPY or
+    /// LOCAL INFILE, the rest of a message already begun, and everything from the engine.
     pub(crate) fn continuation(&mut self, range: Range<usize>) {
         self.pass(range);
     }

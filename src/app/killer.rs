@@ -1,0 +1,72 @@
+//! Stopping statements of the proxy's own MySQL sessions.
+//!
+//! Purpose: W13 of wire.md: the MySQL protocol has no cancel request, so `KILL QUERY` goes over a
+//! control connection, on the control side's threads. One that can't be delivered in time is given
+//! up: the statement runs to its end, or the drain's second deadline ends its connection.
+//!
+//! Called by the relay through [`Killer`]. It decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::base::ids::EngineName;
+use crate::base::limits;
+use crate::control::Control;
+use crate::engine::EngineError;
+use crate::wire::mysql::session::Killer;
+
+/// Kills by the engines' control connections.
+pub(super) struct ControlKiller {
+    control: Arc<Control>,
+    runtime: Handle,
+}
+
+impl std::fmt::Debug for ControlKiller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ControlKiller")
+    }
+}
+
+impl ControlKiller {
+    /// Must be called on the control side's runtime.
+    pub(super) fn new(control: Arc<Control>) -> Self {
+        Self { control, runtime: Handle::current() }
+    }
+}
+
+async fn kill(control: &Control, engine: &EngineName, thread: i32) -> Result<(), EngineError> {
+    let engines = control.engines();
+    let Some(port) = engines.get(engine) else { return Ok(()) };
+    for seen in port.activity(&[thread]).await? {
+        port.cancel(seen.backend).await?;
+    }
+    Ok(())
+}
+
+impl Killer for ControlKiller {
+    fn kill_query(&self, engine: &EngineName, thread: u32) -> oneshot::Receiver<()> {
+        let (done, delivered) = oneshot::channel();
+        let (control, engine) = (Arc::clone(&self.control), engine.clone());
+        let key = i32::from_ne_bytes(thread.to_ne_bytes());
+        let bound = Duration::from_millis(limits::CANCEL_TIMEOUT_MS);
+        let task = async move {
+            match timeout(bound, kill(&control, &engine, key)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, thread, "the fence's KILL QUERY could not be delivered");
+                }
+                Err(_) => {
+                    tracing::warn!(%engine, thread, "the fence's KILL QUERY took too long");
+                }
+            }
+            // The relay may be gone by now: nobody to tell.
+            let _unheard = done.send(());
+        };
+        drop(self.runtime.spawn(task));
+        delivered
+    }
+}

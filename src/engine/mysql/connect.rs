@@ -1,0 +1,520 @@
+//! Making, keeping and using control connections to MySQL and MariaDB.
+//!
+//! Purpose: a few connections kept for the next question, made on demand, remade with a bounded
+//! delay after failures; dedicated ones for lock holders. Every thread of ours is remembered by
+//! its id, so that the census can leave it out and nobody else.
+//!
+//! A connection is taken out of its place while a statement runs and put back after a whole
+//! answer. A caller that goes away in between loses it, so that no half-read answer is ever met
+//! by the next question.
+//!
+//! Called by the other files of this folder. It runs no statement of its own beyond settling a new
+//! connection, and never repeats a caller's statement.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, DriverError, OptsBuilder, Row, SslOpts};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::holder::Holder;
+use super::value::{number, text};
+use super::{NOW, UPTIME, same_run, server_start};
+use crate::base::ids::{EngineName, Namespace};
+use crate::base::limits;
+use crate::engine::Settings;
+use crate::engine::error::EngineError;
+use crate::engine::identity::EngineTime;
+use crate::tls::{TlsError, TlsMode};
+
+/// Which of the two families a server is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    MySql,
+    MariaDb,
+}
+
+/// All control connections to one engine.
+pub(super) struct Connections {
+    settings: Settings,
+    /// Bounds the questions in flight.
+    permits: Arc<Semaphore>,
+    /// Idle connections; never held across an await.
+    idle: Mutex<Vec<Session>>,
+    /// Threads of ours with the start of the server's run, oldest first; never held across an
+    /// await. Ids begin anew with each run.
+    own: Mutex<VecDeque<(u32, EngineTime)>>,
+    /// Who holds the engine lock of which namespace; never held across an await.
+    holders: Mutex<HashMap<Namespace, Holder>>,
+    /// Attempts that failed since the last one that didn't.
+    failures: AtomicU32,
+    /// When this process last looked at the engine's cache of transactions; held while looking.
+    last_look: tokio::sync::Mutex<Option<tokio::time::Instant>>,
+}
+
+/// An established connection.
+pub(super) struct Session {
+    pub(super) conn: Conn,
+    pub(super) thread: u32,
+    pub(super) flavour: Flavour,
+    /// Such as 101119.
+    pub(super) version: i32,
+    /// Start of the server's run.
+    pub(super) run: EngineTime,
+}
+
+/// A connection for the time of one question. Dropping it gives it back.
+pub(super) struct Control {
+    connections: Arc<Connections>,
+    session: Option<Session>,
+    flavour: Flavour,
+    version: i32,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    /// Checks what the driver would only find out while connecting.
+    pub(super) fn new(settings: Settings) -> Result<Self, TlsError> {
+        if !settings.is_unix() {
+            // The driver reads the file again for itself; a bad one is an error now, not at 3 a.m.
+            drop(settings.tls.connector()?);
+        }
+        Ok(Self {
+            settings,
+            permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
+            idle: Mutex::default(),
+            own: Mutex::default(),
+            holders: Mutex::default(),
+            failures: AtomicU32::new(0),
+            last_look: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether a thread is, or was, one of ours.
+    pub(super) fn is_own(&self, thread: u32, run: EngineTime) -> bool {
+        lock(&self.own).iter().any(|(own, start)| *own == thread && same_run(*start, run))
+    }
+
+    pub(super) fn holders(&self) -> MutexGuard<'_, HashMap<Namespace, Holder>> {
+        lock(&self.holders)
+    }
+
+    /// A usable connection: a kept one that answers, or a new one.
+    pub(super) async fn control(self: &Arc<Self>) -> Result<Control, EngineError> {
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| self.unreachable("waiting for a turn", "shutting down".to_owned()))?;
+        let session = match self.kept().await {
+            Some(session) => session,
+            None => self.fresh().await?,
+        };
+        Ok(Control {
+            connections: Arc::clone(self),
+            flavour: session.flavour,
+            version: session.version,
+            session: Some(session),
+            _permit: permit,
+        })
+    }
+
+    /// A kept connection that still answers; the others are thrown away.
+    async fn kept(&self) -> Option<Session> {
+        loop {
+            let mut session = lock(&self.idle).pop()?;
+            let bound = Duration::from_millis(limits::CONTROL_ANSWER_GRACE_MS);
+            if let Ok(Ok(())) = tokio::time::timeout(bound, session.conn.ping()).await {
+                return Some(session);
+            }
+        }
+    }
+
+    async fn fresh(&self) -> Result<Session, EngineError> {
+        tokio::time::sleep(backoff(self.failures.load(Ordering::Relaxed))).await;
+        // Counted before the attempt, so that a caller that goes away in it counts too.
+        let failed = self.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.failures.store(failed, Ordering::Relaxed);
+        let session = self.connect().await?;
+        self.failures.store(0, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    fn keep(&self, session: Session) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < limits::CONTROL_CONNECTIONS_MAX {
+            idle.push(session);
+        }
+    }
+
+    /// Opens a connection, bounded by the connect timeout as a whole.
+    ///
+    /// Cancel safety: dropping the future closes whatever was opened.
+    pub(super) async fn connect(&self) -> Result<Session, EngineError> {
+        let after = self.settings.connect_timeout;
+        let engine = self.settings.name.clone();
+        match tokio::time::timeout(after, self.open()).await {
+            Ok(result) => result,
+            Err(_) => Err(EngineError::Timeout { engine, what: "connecting", after }),
+        }
+    }
+
+    async fn open(&self) -> Result<Session, EngineError> {
+        let fail = |e: &mysql_async::Error| translate(&self.settings, "connecting", e);
+        let secured = self.ssl();
+        let first = Conn::new(self.options(secured.clone())).await;
+        let plain = secured.is_some() && self.settings.tls.mode == TlsMode::Prefer;
+        let mut conn = match first {
+            Err(mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer)) if plain => {
+                Conn::new(self.options(None)).await.map_err(|e| fail(&e))?
+            }
+            other => other.map_err(|e| fail(&e))?,
+        };
+        let thread = conn.id();
+        let version: Option<String> =
+            conn.query_first("SELECT VERSION()").await.map_err(|e| fail(&e))?;
+        let version = version.unwrap_or_default();
+        let flavour = if version.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
+        conn.query_drop(self.settle(flavour)).await.map_err(|e| fail(&e))?;
+        let uptime: Option<Row> = conn.query_first(UPTIME).await.map_err(|e| fail(&e))?;
+        let now: Option<Row> = conn.query_first(NOW).await.map_err(|e| fail(&e))?;
+        let read = || Some(server_start(number(now.as_ref()?, 0)?, number(uptime.as_ref()?, 1)?));
+        let Some(run) = read() else {
+            let words = "the server tells neither its uptime nor its clock".to_owned();
+            return Err(self.unreachable("connecting", words));
+        };
+        self.remember(thread, run);
+        Ok(Session { conn, thread, flavour, version: version_number(&version), run })
+    }
+
+    fn remember(&self, thread: u32, run: EngineTime) {
+        let mut own = lock(&self.own);
+        if own.len() >= limits::OWN_BACKENDS_MAX {
+            // A forgotten one that still exists counts as a stranger: a false alarm at worst.
+            own.pop_front();
+        }
+        own.push_back((thread, run));
+    }
+
+    fn options(&self, ssl: Option<SslOpts>) -> OptsBuilder {
+        let settings = &self.settings;
+        let name = format!("fencewire/{}", settings.instance);
+        let options = OptsBuilder::default()
+            .user(Some(&settings.user))
+            .pass(settings.password.as_ref().map(|password| password.expose().to_owned()))
+            .connect_attributes(HashMap::from([("program_name".to_owned(), name)]))
+            // A partition must end a lock holder's connection within seconds, not hours.
+            .tcp_keepalive(Some(Duration::from_secs(5)))
+            .prefer_socket(false)
+            .ssl_opts(ssl);
+        if settings.is_unix() {
+            options.socket(Some(&settings.host))
+        } else {
+            options.ip_or_hostname(&settings.host).tcp_port(settings.port)
+        }
+    }
+
+    /// The driver's words for the settings' TLS mode; `None` without TLS.
+    fn ssl(&self) -> Option<SslOpts> {
+        let tls = &self.settings.tls;
+        if self.settings.is_unix() {
+            return None;
+        }
+        let with_roots = |options: SslOpts| match &tls.ca_file {
+            None => options,
+            Some(path) => {
+                options.with_root_certs(vec![path.clone().into()]).with_disable_built_in_roots(true)
+            }
+        };
+        match (tls.mode, tls.ca_file.is_some()) {
+            (TlsMode::Disable, _) => None,
+            (TlsMode::Prefer | TlsMode::Require, false) => {
+                Some(SslOpts::default().with_danger_accept_invalid_certs(true))
+            }
+            (TlsMode::Prefer | TlsMode::Require, true) | (TlsMode::VerifyCa, _) => {
+                Some(with_roots(SslOpts::default()).with_danger_skip_domain_validation(true))
+            }
+            (TlsMode::VerifyFull, _) => Some(with_roots(SslOpts::default())),
+        }
+    }
+
+    /// What every control connection is set to, whatever the server's defaults are: autocommit,
+    /// read only (table read locks pass all the same), no idle limit, short waits for table locks,
+    /// and texts and times that don't depend on the server's modes and zone.
+    fn settle(&self, flavour: Flavour) -> String {
+        let timeout = self.settings.statement_timeout;
+        let own = match flavour {
+            Flavour::MySql => format!(
+                "transaction_read_only = 1, SESSION max_execution_time = {}",
+                timeout.as_millis().max(1)
+            ),
+            Flavour::MariaDb => format!(
+                "tx_read_only = 1, SESSION max_statement_time = {:.3}",
+                timeout.as_secs_f64().max(0.001)
+            ),
+        };
+        format!(
+            "SET SESSION autocommit = 1, SESSION sql_mode = '', SESSION time_zone = 'SYSTEM', \
+             SESSION wait_timeout = 2147483, SESSION lock_wait_timeout = 1, SESSION {own}"
+        )
+    }
+
+    pub(super) fn unreachable(&self, what: &'static str, words: String) -> EngineError {
+        EngineError::Unreachable { engine: self.settings.name.clone(), what, words }
+    }
+
+    /// Waits until the engine's cache of transactions may be read again: whoever reads it more often
+    /// than it is refreshed keeps it from being refreshed. Hold the answer while reading.
+    pub(super) async fn turn_to_look(
+        &self,
+    ) -> tokio::sync::MutexGuard<'_, Option<tokio::time::Instant>> {
+        let mut last = self.last_look.lock().await;
+        let pause = Duration::from_millis(limits::INNODB_TRX_PAUSE_MS);
+        if let Some(last) = *last {
+            tokio::time::sleep_until(last + pause).await;
+        }
+        *last = Some(tokio::time::Instant::now());
+        last
+    }
+
+    /// Asks for the end of one thread, whatever it does; used for our own that wait for locks.
+    pub(super) async fn kill_own(self: &Arc<Self>, thread: u32) {
+        let killed =
+            async { self.control().await?.run("ending a lock attempt", &kill(thread)).await };
+        if let Err(error) = killed.await {
+            tracing::debug!(engine = %self.settings.name, thread, %error, "not killed");
+        }
+    }
+}
+
+/// The statement that ends a thread's connection.
+pub(super) fn kill(thread: u32) -> String {
+    format!("KILL CONNECTION {thread}")
+}
+
+/// How long an engine's answer is waited for: its own timeout should end the statement first.
+pub(super) const fn answer_bound(statement_timeout: Duration) -> Duration {
+    statement_timeout.saturating_add(Duration::from_millis(limits::CONTROL_ANSWER_GRACE_MS))
+}
+
+/// The delay before an attempt that follows so many failed ones: none, then doubling, bounded.
+fn backoff(failures: u32) -> Duration {
+    if failures == 0 {
+        return Duration::ZERO;
+    }
+    let doubled = limits::CONTROL_BACKOFF_FIRST_MS.saturating_mul(1 << (failures - 1).min(10));
+    Duration::from_millis(doubled.min(limits::CONTROL_BACKOFF_MAX_MS))
+}
+
+/// `10.11.19-MariaDB-log` as 101119, `9.7.4-2` as 90704; 0 for what can't be read.
+fn version_number(version: &str) -> i32 {
+    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>();
+    let mut parts = version.split('.').map(|part| digits(part).parse::<i32>().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0).clamp(0, 99);
+    next() * 10_000 + next() * 100 + next()
+}
+
+impl Control {
+    pub(super) fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// Such as 101119.
+    pub(super) fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// Our own thread id; 0 after the connection broke.
+    pub(super) fn thread(&self) -> u32 {
+        self.session.as_ref().map_or(0, |session| session.thread)
+    }
+
+    /// Runs one statement and returns its rows.
+    pub(super) async fn rows(
+        &mut self,
+        what: &'static str,
+        sql: &str,
+    ) -> Result<Vec<Row>, EngineError> {
+        let settings = &self.connections.settings;
+        let Some(mut session) = self.session.take() else {
+            let words = "an earlier statement of this question broke the connection".to_owned();
+            return Err(self.connections.unreachable(what, words));
+        };
+        match ask(settings, what, session.conn.query::<Row, _>(sql)).await {
+            Ok(rows) => {
+                self.session = Some(session);
+                Ok(rows)
+            }
+            Err(Failure::Answered(error)) => {
+                self.session = Some(session);
+                Err(error)
+            }
+            Err(Failure::Broken(error)) => Err(error),
+        }
+    }
+
+    /// Runs one statement whose rows, if any, are of no interest.
+    pub(super) async fn run(&mut self, what: &'static str, sql: &str) -> Result<(), EngineError> {
+        self.rows(what, sql).await.map(|_rows| ())
+    }
+
+    /// Runs one statement that must return exactly one row.
+    pub(super) async fn row(&mut self, what: &'static str, sql: &str) -> Result<Row, EngineError> {
+        let mut rows = self.rows(what, sql).await?;
+        match (rows.pop(), rows.len()) {
+            (Some(row), 0) => Ok(row),
+            (_, rest) => {
+                Err(self.odd(what, format!("one row was wanted; {rest} more came, or none")))
+            }
+        }
+    }
+
+    /// A number that one statement answers with, and nothing else.
+    pub(super) async fn figure(
+        &mut self,
+        what: &'static str,
+        sql: &str,
+        column: usize,
+    ) -> Result<i64, EngineError> {
+        let row = self.row(what, sql).await?;
+        number(&row, column).ok_or_else(|| {
+            let shown = text(&row, column);
+            self.odd(what, format!("a number was wanted, not {shown:?}"))
+        })
+    }
+
+    /// An answer of the wrong shape.
+    pub(super) fn odd(&self, what: &'static str, words: String) -> EngineError {
+        EngineError::Unexpected { engine: self.connections.settings.name.clone(), what, words }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.connections.keep(session);
+        }
+    }
+}
+
+/// Why a statement failed: the server said so, or its connection is of no more use.
+pub(super) enum Failure {
+    Answered(EngineError),
+    Broken(EngineError),
+}
+
+impl From<Failure> for EngineError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Answered(error) | Failure::Broken(error) => error,
+        }
+    }
+}
+
+/// Waits for an answer within the statement timeout and its grace.
+pub(super) async fn ask<T>(
+    settings: &Settings,
+    what: &'static str,
+    question: impl Future<Output = mysql_async::Result<T>>,
+) -> Result<T, Failure> {
+    let after = answer_bound(settings.statement_timeout);
+    match tokio::time::timeout(after, question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let fatal = error.is_fatal();
+            let error = translate(settings, what, &error);
+            Err(if fatal { Failure::Broken(error) } else { Failure::Answered(error) })
+        }
+        Err(_) => {
+            let engine: EngineName = settings.name.clone();
+            Err(Failure::Broken(EngineError::Timeout { engine, what, after }))
+        }
+    }
+}
+
+/// Sorts a driver's error into our families.
+pub(super) fn translate(
+    settings: &Settings,
+    what: &'static str,
+    error: &mysql_async::Error,
+) -> EngineError {
+    let engine = settings.name.clone();
+    let words = words(error);
+    match code(error) {
+        None => EngineError::Unreachable { engine, what, words },
+        // Statement timeouts of either family; killed by somebody for the same reason.
+        Some(3024 | 1969 | 1205 | 1317) => {
+            EngineError::Timeout { engine, what, after: settings.statement_timeout }
+        }
+        // Too many connections, shutting down, killed, host blocked.
+        Some(1040 | 1053 | 1077 | 1129 | 1203 | 1226 | 1927 | 3168 | 4031) => {
+            EngineError::Unreachable { engine, what, words }
+        }
+        Some(1045 | 1698 | 1130 | 1251 | 1524 | 1862 | 3118 | 3159 | 4151) => {
+            let hint = "check user, host, password and REQUIRE of the control account".to_owned();
+            EngineError::Denied { engine, what, words, hint }
+        }
+        Some(1044 | 1142 | 1143 | 1227 | 1370 | 1401 | 1095) => {
+            let hint = "grant the control account what it names".to_owned();
+            EngineError::Denied { engine, what, words, hint }
+        }
+        Some(_) => EngineError::Unexpected { engine, what, words },
+    }
+}
+
+/// The server's error number, when it is a server's error.
+pub(super) fn code(error: &mysql_async::Error) -> Option<u16> {
+    match error {
+        mysql_async::Error::Server(server) => Some(server.code),
+        mysql_async::Error::Driver(_)
+        | mysql_async::Error::Io(_)
+        | mysql_async::Error::Other(_)
+        | mysql_async::Error::Url(_) => None,
+    }
+}
+
+/// The engine's own words with its number, or the whole chain of causes.
+pub(super) fn words(error: &mysql_async::Error) -> String {
+    if let mysql_async::Error::Server(server) = error {
+        return format!("{} ({})", server.message, server.code);
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// A poisoned lock here guards a plain list or map that is whole after every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_and_is_bounded() {
+        assert_eq!(backoff(0), Duration::ZERO);
+        assert_eq!(backoff(1), Duration::from_millis(50));
+        assert_eq!(backoff(u32::MAX), Duration::from_millis(limits::CONTROL_BACKOFF_MAX_MS));
+    }
+
+    #[test]
+    fn versions_of_both_families_are_read() {
+        assert_eq!(version_number("10.11.19-MariaDB-0+deb12u1-log"), 101_119);
+        assert_eq!(version_number("9.7.4-2"), 90_704);
+        assert_eq!(version_number("8.0.41"), 80_041);
+        assert_eq!(version_number("odd"), 0);
+    }
+}

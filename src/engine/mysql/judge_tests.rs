@@ -1,0 +1,120 @@
+//! The rules of the census, one by one.
+
+use super::*;
+use crate::base::ids::Namespace;
+
+fn identity() -> LiveIdentity {
+    LiveIdentity {
+        engine_id: "e".to_owned(),
+        timeline: 0,
+        database_id: "app".to_owned(),
+        server_start: EngineTime(1),
+        in_recovery: false,
+        server_version_num: 101_119,
+    }
+}
+
+fn sleeping(id: u32) -> Thread {
+    Thread { id, schema: Some("app".to_owned()), command: "Sleep".to_owned(), ..Thread::default() }
+}
+
+fn transaction(name: &str) -> Option<Transaction> {
+    Some(Transaction { name: name.to_owned(), began: EngineTime(5), rolling_back: false })
+}
+
+fn in_transaction(id: u32) -> Thread {
+    Thread { transaction: transaction("77"), ..sleeping(id) }
+}
+
+fn proxied_by(id: u32, is_writer: bool) -> ProxyView {
+    let session = ProxySession { session: SessionId(1), is_writer, in_program: false };
+    ProxyView { sessions: HashMap::from([(key(id), session)]), ..ProxyView::default() }
+}
+
+fn whys(cutoff: &[Thread], threads: &[Thread], view: &ProxyView) -> Vec<Why> {
+    let observed = |threads: &[Thread]| Observed {
+        schema: "app".to_owned(),
+        threads: threads.iter().map(|thread| (thread.id, thread.clone())).collect(),
+        prepared: Vec::new(),
+    };
+    let then = observed(cutoff);
+    let entries = then.open_transactions().into_iter().map(|(transaction, thread)| {
+        crate::engine::CutoffEntry {
+            transaction,
+            pid: key(thread.id),
+            backend_start: None,
+            backend_type: String::new(),
+            user: String::new(),
+            application_name: String::new(),
+            client: String::new(),
+            xact_start: None,
+            state: String::new(),
+            statement: String::new(),
+        }
+    });
+    let cutoff = Cutoff {
+        namespace: Namespace::parse("old/app").unwrap(),
+        identity: identity(),
+        at: EngineTime(3),
+        entries: entries.collect(),
+    };
+    match judge(&cutoff, view, &observed(threads), identity(), EngineTime(9)) {
+        CensusOutcome::Clear(_) => Vec::new(),
+        CensusOutcome::Residue(blockers) => blockers.iter().map(|b| b.why).collect(),
+    }
+}
+
+#[test]
+fn a_transaction_of_the_cutoff_blocks_unless_a_reader_of_ours_has_it() {
+    let open = [in_transaction(7)];
+    assert_eq!(whys(&open, &open, &ProxyView::default()), [Why::OpenAtCutoff]);
+    assert_eq!(whys(&open, &open, &proxied_by(7, true)), [Why::OpenAtCutoff]);
+    assert_eq!(whys(&open, &open, &proxied_by(7, false)), []);
+    let other = Thread { transaction: transaction("78"), ..sleeping(7) };
+    assert_eq!(whys(&open, &[other], &ProxyView::default()), [Why::DirectInTransaction]);
+}
+
+#[test]
+fn a_table_lock_tells_a_writer_whatever_its_schema() {
+    let elsewhere = Thread { schema: Some("other".to_owned()), ..in_transaction(7) };
+    assert_eq!(whys(&[], &[elsewhere.clone()], &ProxyView::default()), []);
+    let writing = Thread { lock: TableLock::Write, ..elsewhere };
+    assert_eq!(whys(&[], &[writing.clone()], &ProxyView::default()), [Why::Writing]);
+    assert_eq!(whys(&[], &[writing], &proxied_by(7, false)), [Why::Writing]);
+}
+
+#[test]
+fn a_killed_thread_and_an_orphan_block_until_they_are_gone() {
+    let killed = Thread { command: "Killed".to_owned(), ..sleeping(7) };
+    assert_eq!(whys(&[], &[killed.clone()], &ProxyView::default()), [Why::RollingBack]);
+    assert_eq!(whys(&[], &[killed], &proxied_by(7, false)), [Why::RollingBack]);
+    let mut undoing = in_transaction(7);
+    undoing.transaction.as_mut().unwrap().rolling_back = true;
+    assert_eq!(whys(&[], &[undoing], &ProxyView::default()), [Why::RollingBack]);
+    let orphan = Orphan { pid: key(7), session: SessionId(2), backend_start: None };
+    let view = ProxyView { orphans: vec![orphan], ..ProxyView::default() };
+    let anywhere = Thread { schema: None, ..sleeping(7) };
+    assert_eq!(whys(&[], &[anywhere], &view), [Why::Orphan]);
+    assert_eq!(whys(&[], &[sleeping(8)], &view), []);
+}
+
+#[test]
+fn idle_sessions_streams_daemons_and_our_own_do_not_block() {
+    let sole = ProxyView { sole_path_required: true, ..ProxyView::default() };
+    assert_eq!(whys(&[], &[sleeping(7)], &ProxyView::default()), []);
+    assert_eq!(whys(&[], &[sleeping(7)], &sole), [Why::DirectIdle]);
+    let stream = Thread { command: "Binlog Dump GTID".to_owned(), ..sleeping(7) };
+    let daemon = Thread { command: "Daemon".to_owned(), ..sleeping(8) };
+    let own = Thread { own: true, command: "Query".to_owned(), ..sleeping(9) };
+    assert_eq!(whys(&[], &[stream, daemon, own], &sole), []);
+    let busy = Thread { command: "Query".to_owned(), ..sleeping(7) };
+    assert_eq!(whys(&[], &[busy.clone()], &ProxyView::default()), [Why::DirectInTransaction]);
+    assert_eq!(whys(&[], &[busy], &proxied_by(7, true)), [Why::ProxyWriter]);
+}
+
+#[test]
+fn thread_ids_above_two_billion_are_met_again() {
+    let high = u32::MAX - 1;
+    assert_eq!(whys(&[], &[in_transaction(high)], &proxied_by(high, true)), [Why::ProxyWriter]);
+    assert_eq!(whys(&[], &[in_transaction(high)], &proxied_by(high, false)), []);
+}

@@ -1,0 +1,176 @@
+//! Ending a thread or its statement, and looking at some.
+//!
+//! Purpose: the last step of a forced rollback, and names for the live view; the twin of
+//! `postgres::terminate`. A thread is named by its id *and* the run of the server, since ids begin
+//! anew with each run and are not given out twice within one. `KILL` only asks: that the thread is
+//! gone is what a later census says, and until then it is still rolling back.
+//!
+//! Called by `control`, which bounds and records it.
+
+use std::collections::HashSet;
+
+use super::connect::{Control, Flavour, kill};
+use super::judge::Thread;
+use super::value::{key, of_key};
+use super::{MyEngine, same_run};
+use crate::engine::error::EngineError;
+use crate::engine::identity::{BackendKey, EngineTime};
+use crate::engine::{Activity, Terminated};
+
+/// How a thread that waits for a table lock says so.
+const WAITS: [&str; 2] = ["Waiting for table metadata lock", "Waiting for table level lock"];
+
+/// Who waits for a lock to write to a table of the schema.
+const WAITING_MYSQL: &str = "SELECT 1 FROM performance_schema.setup_instruments \
+    WHERE NAME = 'wait/lock/metadata/sql/mdl' AND ENABLED = 'YES'";
+
+impl MyEngine {
+    /// Asks the engine to end a thread's connection, if it is still the one meant.
+    ///
+    /// # Errors
+    /// `Denied` when the control account may not (MySQL: `CONNECTION_ADMIN`, and `SYSTEM_USER` for
+    /// an account that has it; MariaDB: `CONNECTION ADMIN`); `Unexpected` for one of our own; any
+    /// other [`EngineError`].
+    pub async fn terminate(&self, backend: BackendKey) -> Result<Terminated, EngineError> {
+        self.end(backend, "ending a thread", &kill(of_key(backend.pid))).await
+    }
+
+    /// Asks the engine to stop the statement that a thread runs, if it is still the one meant. Its
+    /// transaction stays open: this is never a step of a drain.
+    ///
+    /// # Errors
+    /// As [`MyEngine::terminate`].
+    pub async fn cancel(&self, backend: BackendKey) -> Result<Terminated, EngineError> {
+        let statement = format!("KILL QUERY {}", of_key(backend.pid));
+        self.end(backend, "stopping a statement", &statement).await
+    }
+
+    async fn end(
+        &self,
+        backend: BackendKey,
+        what: &'static str,
+        statement: &str,
+    ) -> Result<Terminated, EngineError> {
+        let thread = of_key(backend.pid);
+        if self.connections.is_own(thread, backend.backend_start) {
+            let words = format!("thread {thread} is one of our own control connections");
+            return Err(self.unexpected(what, words));
+        }
+        let mut control = self.connections.control().await?;
+        let run = self.see_engine(&mut control, "").await?.identity.server_start;
+        if !same_run(run, backend.backend_start) {
+            return Ok(Terminated::Gone);
+        }
+        match control.run(what, statement).await {
+            Ok(()) => Ok(Terminated::Signalled),
+            // No such thread.
+            Err(EngineError::Unexpected { words, .. }) if words.ends_with("(1094)") => {
+                Ok(Terminated::Gone)
+            }
+            Err(EngineError::Denied { engine, what, words, .. }) => {
+                let right = match control.flavour() {
+                    Flavour::MySql => "CONNECTION_ADMIN",
+                    Flavour::MariaDb => "CONNECTION ADMIN",
+                };
+                let hint = format!("run: GRANT {right} ON *.* TO the control account");
+                Err(EngineError::Denied { engine, what, words, hint })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// What these threads are doing; those that have ended are absent from the answer.
+    ///
+    /// # Errors
+    /// Any [`EngineError`]; `Denied` without PROCESS.
+    pub async fn activity(&self, keys: &[i32]) -> Result<Vec<Activity>, EngineError> {
+        let mut control = self.connections.control().await?;
+        self.see_threads(&mut control).await?;
+        let seen = self.see_engine(&mut control, "").await?;
+        let threads = self.threads(&mut control).await?;
+        let asked: Vec<&Thread> =
+            keys.iter().filter_map(|key| threads.get(&of_key(*key))).collect();
+        let transactions = if asked.is_empty() {
+            std::collections::HashMap::new()
+        } else {
+            self.transactions(&mut control).await?
+        };
+        let mut found = Vec::new();
+        for thread in asked {
+            let blocked_by = self.blocked_by(&mut control, thread).await?;
+            let began = transactions.get(&thread.id).map(|one| one.began);
+            let run = seen.identity.server_start;
+            found.push(activity(thread, run, seen.now, began, blocked_by));
+        }
+        Ok(found)
+    }
+
+    /// Which of our engine locks a thread waits for. Where the engine lists who waits for what, it
+    /// must want to write to a table of that schema; elsewhere its state alone says that it waits
+    /// for some table, and its default schema for whose.
+    async fn blocked_by(
+        &self,
+        control: &mut Control,
+        thread: &Thread,
+    ) -> Result<Vec<i32>, EngineError> {
+        if !WAITS.contains(&thread.state.as_str()) {
+            return Ok(Vec::new());
+        }
+        let held: Vec<(String, u32)> = self
+            .connections
+            .holders()
+            .iter()
+            .filter(|(_, holder)| !holder.is_lost())
+            .map(|(namespace, holder)| (namespace.database().to_owned(), holder.thread))
+            .collect();
+        let listed = match control.flavour() {
+            Flavour::MariaDb => false,
+            Flavour::MySql => match control.rows("table locks", WAITING_MYSQL).await {
+                Ok(rows) => !rows.is_empty(),
+                Err(EngineError::Denied { .. } | EngineError::Unexpected { .. }) => false,
+                Err(
+                    other @ (EngineError::Unreachable { .. }
+                    | EngineError::Timeout { .. }
+                    | EngineError::Changed { .. }),
+                ) => return Err(other),
+            },
+        };
+        let mut blocking = HashSet::new();
+        for (schema, holder) in held {
+            let locks = if listed { self.table_locks(control, &schema).await? } else { None };
+            let waits = match locks {
+                Some(locks) => locks.iter().any(|lock| {
+                    lock.thread == Some(thread.id)
+                        && !lock.granted
+                        && lock.lock == super::judge::TableLock::Write
+                }),
+                None => thread.schema.as_deref() == Some(&schema),
+            };
+            if waits {
+                blocking.insert(key(holder));
+            }
+        }
+        Ok(blocking.into_iter().collect())
+    }
+}
+
+fn activity(
+    thread: &Thread,
+    run: EngineTime,
+    now: EngineTime,
+    began: Option<EngineTime>,
+    blocked_by: Vec<i32>,
+) -> Activity {
+    Activity {
+        backend: BackendKey { pid: key(thread.id), backend_start: run },
+        database: thread.schema.clone().unwrap_or_default(),
+        user: thread.user.clone(),
+        application_name: String::new(),
+        client: thread.client.clone(),
+        state: thread.command.clone(),
+        wait: Some(thread.state.clone()).filter(|state| !state.is_empty()),
+        transaction_ms: began.map(|began| now.ms_since(began)),
+        statement: thread.statement.clone(),
+        blocked_by,
+    }
+}

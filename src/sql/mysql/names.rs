@@ -1,0 +1,86 @@
+//! Names and plain values in a MySQL statement.
+//!
+//! Purpose: what stands for a schema, what a name or a string is once its quotes are undone.
+//!
+//! Called by the families of `mysql/classify.rs`. It doesn't know what a statement is.
+
+use super::super::classify::phrase::Phrase;
+use super::super::lexer::TokenKind;
+use super::super::statement::MyDetail;
+use super::lexer::Reading;
+
+/// A name as written, its quotes undone; `None` when it isn't one or isn't UTF-8.
+pub(super) fn name(text: Phrase<'_>, at: usize) -> Option<String> {
+    let bytes = text.bytes(at);
+    if text.is_kind(at, TokenKind::Word) {
+        return Some(std::str::from_utf8(bytes).ok()?.to_owned());
+    }
+    if !text.is_kind(at, TokenKind::Quoted) {
+        return None;
+    }
+    let quote = std::str::from_utf8(bytes.get(..1)?).ok()?;
+    let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
+    Some(std::str::from_utf8(inner).ok()?.replace(&quote.repeat(2), quote))
+}
+
+/// A name in lower case, where the engine compares without case.
+pub(super) fn folded(text: Phrase<'_>, at: usize) -> Option<String> {
+    name(text, at).map(|name| name.to_lowercase())
+}
+
+/// Every name that may stand for a schema: the first of names with dots between.
+///
+/// Which of them are tables or aliases in front of a column, only the engine knows.
+pub(super) fn schemas(text: Phrase<'_>, into: &mut MyDetail) {
+    for dot in 1..text.len() {
+        if !text.is_kind(dot, TokenKind::Dot) || !text.is_name(dot - 1) {
+            continue;
+        }
+        let before = dot.checked_sub(2).and_then(|at| text.kind(at));
+        if matches!(before, Some(TokenKind::Dot | TokenKind::Setting)) {
+            continue;
+        }
+        named(text, dot - 1, into);
+    }
+}
+
+/// The schema that is named at `at`.
+pub(super) fn named(text: Phrase<'_>, at: usize, into: &mut MyDetail) {
+    match name(text, at) {
+        Some(name) => into.name_schema(name),
+        None => into.any_schema = true,
+    }
+}
+
+/// The bytes that a plain string stands for; `None` for anything else, introducers included.
+pub(super) fn string(text: Phrase<'_>, at: usize, reading: Reading) -> Option<Vec<u8>> {
+    let bytes = text.bytes(at);
+    let quote = *bytes.first()?;
+    if !text.is_kind(at, TokenKind::Text) || !matches!(quote, b'\'' | b'"') {
+        return None;
+    }
+    let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
+    let mut value = Vec::with_capacity(inner.len());
+    let mut rest = inner.iter().copied();
+    while let Some(byte) = rest.next() {
+        let escapes = byte == b'\\' && !reading.no_backslash_escapes;
+        match byte {
+            _ if escapes => match rest.next()? {
+                b'0' => value.push(0),
+                b'b' => value.push(8),
+                b'n' => value.push(b'\n'),
+                b'r' => value.push(b'\r'),
+                b't' => value.push(b'\t'),
+                b'Z' => value.push(26),
+                kept @ (b'%' | b'_') => value.extend([b'\\', kept]),
+                other => value.push(other),
+            },
+            doubled if doubled == quote => {
+                rest.next();
+                value.push(quote);
+            }
+            plain => value.push(plain),
+        }
+    }
+    Some(value)
+}

@@ -1,0 +1,98 @@
+//! Cuts a text into its statements.
+//!
+//! Purpose: the engine runs the statements of a text one after the other, each as far as the next
+//! semicolon outside brackets. Stored bodies hold semicolons inside: from `BEGIN` to its `END`.
+//!
+//! Invariant: when it is unclear where a statement ends, the text is cut at every semicolon, so
+//! that nothing hides inside another statement. A body is taken as one statement only if the
+//! statement around it is a writer anyway; every effect is assumed of it.
+
+use std::ops::Range;
+
+use super::super::classify::phrase::Phrase;
+use super::super::lexer::{TokenKind, Unlexable};
+
+/// What may have a body: the word behind CREATE or ALTER and its options.
+const BODIES: &[&str] = &["procedure", "function", "trigger", "event", "package"];
+
+/// The ranges of the statements of `text`; blank ones are left out.
+pub(super) fn statements(text: Phrase<'_>) -> Result<Vec<Range<usize>>, Unlexable> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    while start < text.len() {
+        if text.is_kind(start, TokenKind::Semicolon) {
+            start += 1;
+            continue;
+        }
+        let end = match body_end(text, start) {
+            Some(end) => end,
+            None => end_of(text, start)?,
+        };
+        found.push(start..end);
+        start = end + 1;
+    }
+    Ok(found)
+}
+
+/// The next semicolon outside brackets, or the end.
+fn end_of(text: Phrase<'_>, start: usize) -> Result<usize, Unlexable> {
+    let mut at = start;
+    while at < text.len() && !text.is_kind(at, TokenKind::Semicolon) {
+        let next = text.after_bracket(at).ok_or(Unlexable)?;
+        if (at..next).any(|at| text.is_kind(at, TokenKind::Semicolon)) {
+            return Err(Unlexable);
+        }
+        at = next;
+    }
+    Ok(at)
+}
+
+/// Whether the statement at `start` defines something with a body.
+pub(super) fn has_body(text: Phrase<'_>, start: usize) -> bool {
+    if text.is(start, "begin") && text.is(start + 1, "not") {
+        return true;
+    }
+    if !text.is_any(start, &["create", "alter"]) {
+        return false;
+    }
+    // DEFINER = `a`@`b`, OR REPLACE, AGGREGATE, SQL SECURITY: never a bracket, never a semicolon.
+    let head = start + 1..(start + 16).min(text.len());
+    let plain =
+        |at: &usize| !matches!(text.kind(*at), Some(TokenKind::Open | TokenKind::Semicolon) | None);
+    head.take_while(plain).any(|at| text.is_any(at, BODIES))
+}
+
+/// The place behind the END that closes the body which begins in this statement.
+fn body_end(text: Phrase<'_>, start: usize) -> Option<usize> {
+    if !has_body(text, start) {
+        return None;
+    }
+    let mut at = start;
+    while !text.is(at, "begin") {
+        if at >= text.len() || text.is_kind(at, TokenKind::Semicolon) {
+            return None;
+        }
+        at = text.after_bracket(at)?;
+    }
+    let mut depth = 0_u32;
+    while at < text.len() {
+        if text.is_any(at, &["begin", "case"]) {
+            depth += 1;
+        } else if text.is(at, "end") {
+            if text.is_any(at + 1, &["if", "loop", "while", "repeat", "for"]) {
+                at += 1; // closes what wasn't counted
+            } else {
+                at += usize::from(text.is(at + 1, "case"));
+                depth = depth.checked_sub(1)?;
+            }
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    // A label may stand behind the END.
+    at += usize::from(text.is_name(at));
+    let ends = at >= text.len() || text.is_kind(at, TokenKind::Semicolon);
+    (depth == 0 && ends).then_some(at)
+}

@@ -1,0 +1,344 @@
+//! What the client sends: each packet forwarded, refused, or kept waiting.
+//!
+//! Purpose: W5 to W8, W10, W22 and W24 of wire.md for the direction client to engine. A command is
+//! admitted before its first byte goes out; the rest of it passes by its headers. Pure: bytes in,
+//! bytes out; the relay does the I/O. It doesn't know how answers look (`answers.rs`).
+
+use bytes::BytesMut;
+
+use crate::base::limits;
+use crate::gate::admission::Refusal;
+use crate::sql::{Classified, Classifier};
+use crate::wire::mysql::attributes;
+use crate::wire::mysql::auth::Letters;
+use crate::wire::mysql::capabilities as bits;
+use crate::wire::mysql::commands::{Command, Judge};
+use crate::wire::mysql::conversation::{Conversation, Entry, Inbound};
+use crate::wire::mysql::frame::{self, HEADER, Header};
+use crate::wire::mysql::prepared::Known;
+use crate::wire::mysql::program::Program;
+use crate::wire::mysql::refusal;
+use crate::wire::shared::outgoing::Outgoing;
+
+/// Why sorting stopped before the end of the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The next packet isn't there as far as it must be.
+    More,
+    /// The next command must wait until nothing is owed.
+    Blocked,
+    /// The client broke the protocol: what it is told before the close.
+    Broken(String),
+}
+
+/// What is left of a packet whose fate is decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) bytes: usize,
+    pub(crate) pass: bool,
+    /// The payload goes on in the next packet.
+    pub(crate) goes_on: bool,
+}
+
+impl Rest {
+    /// Whether nothing is left, and the next packet begins something new.
+    pub(crate) const fn is_over(self) -> bool {
+        self.bytes == 0 && !self.goes_on
+    }
+}
+
+/// What happens to one packet.
+pub(crate) enum Ruling {
+    Pass,
+    Drop,
+    Stop(Stop),
+}
+
+/// What sorting needs from its surroundings.
+pub(crate) struct Desk<'a> {
+    pub(crate) classifier: &'a mut Classifier,
+    /// The process's monotonic clock, milliseconds.
+    pub(crate) now_ms: u64,
+}
+
+/// Sorts a chunk. Returns how many bytes were consumed, and why it stopped if not at the end.
+pub(crate) fn sort(
+    conversation: &mut Conversation,
+    rest: &mut Rest,
+    desk: &mut Desk<'_>,
+    out: &mut Outgoing<'_>,
+    to_client: &mut BytesMut,
+) -> (usize, Option<Stop>) {
+    let chunk = out.chunk();
+    let mut at = 0;
+    loop {
+        if rest.bytes > 0 {
+            let take = rest.bytes.min(chunk.len() - at);
+            if rest.pass {
+                out.continuation(at..at + take);
+            }
+            rest.bytes -= take;
+            at += take;
+            if rest.bytes > 0 {
+                return (at, None);
+            }
+        }
+        let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
+            return (at, None);
+        };
+        let Some(header) = frame::header(bytes) else { return (at, Some(Stop::More)) };
+        let there = bytes.len().min(HEADER + header.payload);
+        let payload = bytes.get(HEADER..there).unwrap_or_default();
+        let here = at..at + there;
+        let ruling = if rest.goes_on {
+            let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
+            packet.goes_on(rest.pass)
+        } else {
+            rest.pass = true;
+            let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
+            packet.rule()
+        };
+        match ruling {
+            Ruling::Pass => {}
+            Ruling::Drop => rest.pass = false,
+            Ruling::Stop(stop) => return (at, Some(stop)),
+        }
+        conversation.note_sequence(header.sequence);
+        rest.goes_on = header.goes_on();
+        rest.bytes = HEADER + header.payload - there;
+        at += there;
+    }
+}
+
+/// One packet being ruled on.
+struct Packet<'m, 'o, 'd> {
+    header: Header,
+    /// What is there of the payload.
+    payload: &'m [u8],
+    here: std::ops::Range<usize>,
+    conversation: &'m mut Conversation,
+    desk: &'m mut Desk<'d>,
+    out: &'m mut Outgoing<'o>,
+    to_client: &'m mut BytesMut,
+}
+
+impl Packet<'_, '_, '_> {
+    /// A further packet of a payload whose fate is decided.
+    fn goes_on(&mut self, pass: bool) -> Ruling {
+        if pass {
+            self.out.continuation(self.here.clone());
+            return Ruling::Pass;
+        }
+        if !self.header.goes_on()
+            && let Some(refusal) = self.conversation.late.take()
+        {
+            self.refuse(refusal);
+        }
+        Ruling::Drop
+    }
+
+    fn rule(&mut self) -> Ruling {
+        match self.conversation.inbound {
+            Inbound::File => {
+                if self.header.payload == 0 {
+                    self.conversation.inbound = Inbound::Commands;
+                }
+                self.out.continuation(self.here.clone());
+                Ruling::Pass
+            }
+            Inbound::Login => self.login_step(),
+            Inbound::Commands => self.command(),
+        }
+    }
+
+    fn login_step(&mut self) -> Ruling {
+        if self.payload.len() < self.header.payload {
+            return Ruling::Stop(Stop::More);
+        }
+        let exchange = &mut self.conversation.begun.exchange;
+        if !exchange.client_is_asked() {
+            return Ruling::Stop(Stop::Blocked);
+        }
+        let mut letters = Letters::default();
+        exchange.from_client((self.header.sequence, self.payload), &mut letters);
+        self.to_client.extend_from_slice(&letters.to_client);
+        self.out.inject(|buffer| buffer.extend_from_slice(&letters.to_engine));
+        Ruling::Drop
+    }
+
+    /// The one place where a command goes to the engine.
+    fn command(&mut self) -> Ruling {
+        let first = self.payload.first().copied();
+        if first.is_none() && self.header.payload > 0 {
+            return Ruling::Stop(Stop::More);
+        }
+        let conversation = &mut *self.conversation;
+        if conversation.tracker.is_streaming() && first == Some(REPLICAS_ACKNOWLEDGEMENT) {
+            self.out.continuation(self.here.clone());
+            return Ruling::Pass;
+        }
+        if conversation.must_wait() {
+            return Ruling::Stop(Stop::Blocked);
+        }
+        let command = Command::of(first.unwrap_or_default());
+        if command.judge() == Judge::Nothing {
+            return self.nothing(command);
+        }
+        if self.payload.len() < self.header.payload.min(wanted(command)) {
+            return Ruling::Stop(Stop::More);
+        }
+        let program = self.judge(command);
+        if let Some(denial) = self.conversation.after_forced(&program) {
+            let refusal = self.conversation.refusal(denial);
+            self.refuse(Box::new(refusal));
+            return Ruling::Drop;
+        }
+        match self.conversation.enter(&program, self.desk.now_ms, self.out) {
+            Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
+            Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
+                self.forward(program, entry)
+            }
+            Err(refusal) => {
+                self.refuse(refusal);
+                Ruling::Drop
+            }
+        }
+    }
+
+    fn forward(&mut self, program: Program, entry: Entry) -> Ruling {
+        let conversation = &mut *self.conversation;
+        let changes = program.command == Command::ChangeUser;
+        let exchange = &mut conversation.begun.exchange;
+        let instead = if changes { exchange.change_user(self.payload) } else { None };
+        match (conversation.seats.lease(), &instead) {
+            (None, _) => return broken("admitted without a lease (a bug)"),
+            (Some(lease), None) => self.out.statement(lease, self.here.clone()),
+            (Some(_lease), Some(payload)) => self.out.inject(|buffer| {
+                frame::put(buffer, 0, payload);
+            }),
+        }
+        if program.command == Command::Prepare {
+            let home = conversation.home();
+            if let Some(classified) = program.classified.clone() {
+                conversation.prepared.preparing(Known { classified, home });
+            }
+        }
+        if changes {
+            conversation.inbound = Inbound::Login;
+        }
+        conversation.forwarded(program, entry);
+        if instead.is_some() { Ruling::Drop } else { Ruling::Pass }
+    }
+
+    /// A command that starts no work.
+    fn nothing(&mut self, command: Command) -> Ruling {
+        let conversation = &mut *self.conversation;
+        if let Command::Refused(_) = command {
+            let sequence = self.header.sequence.wrapping_add(1);
+            refusal::error(self.to_client, sequence, 1047, "08S01", "Unknown command");
+            return Ruling::Drop;
+        }
+        if command == Command::Quit && conversation.wants_word() {
+            // Else a lease that nothing needs would have to be settled by the engine's list.
+            self.out.inject(|buffer| conversation.ping(buffer));
+            return Ruling::Stop(Stop::Blocked);
+        }
+        if command == Command::Close {
+            if self.payload.len() < self.header.payload.min(STATEMENT_HEAD) {
+                return Ruling::Stop(Stop::More);
+            }
+            if let Some(id) = self.number() {
+                self.conversation.prepared.closed(id);
+            }
+        }
+        self.out.continuation(self.here.clone());
+        Ruling::Pass
+    }
+
+    /// The number of a prepared statement behind the opcode.
+    fn number(&self) -> Option<u32> {
+        let digits = self.payload.get(1..5)?;
+        digits.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    /// What is known of a command, by its text, its statement, or its opcode.
+    fn judge(&mut self, command: Command) -> Program {
+        let argument = self.payload.get(1..).unwrap_or_default();
+        let prepared = &self.conversation.prepared;
+        match (command.judge(), command) {
+            (Judge::Text, _) => {
+                let classified = self.classify(command, argument);
+                Program::of_text(command, classified, &self.conversation.prepared)
+            }
+            (Judge::Statement, _) => {
+                let home = self.conversation.seats.home().gate().namespace();
+                match self.number().and_then(|id| prepared.look(id)) {
+                    Some(known) => Program::of_statement(command, known, prepared, home),
+                    None => Program::of_nobody(command),
+                }
+            }
+            (Judge::Opcode(class), Command::InitDb | Command::CreateDb | Command::DropDb) => {
+                Program::of_schema(command, class, argument)
+            }
+            (Judge::Opcode(class), Command::ChangeUser) => match new_schema(argument) {
+                Some(schema) => Program::of_schema(command, class, schema),
+                None => Program { anywhere: true, ..Program::of_opcode(command, class) },
+            },
+            (Judge::Opcode(class), _) => Program::of_opcode(command, class),
+            (Judge::Nothing, _) => Program::of_nobody(command),
+        }
+    }
+
+    fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
+        let conversation = &*self.conversation;
+        let lexing = conversation.lexing;
+        let whole = self.payload.len() == self.header.payload && !self.header.goes_on();
+        let with_list =
+            command == Command::Query && conversation.begun.agreed.has(bits::QUERY_ATTRIBUTES);
+        let text = if with_list { attributes::text(argument) } else { Some(argument) };
+        match text {
+            Some(text) if whole => self.desk.classifier.classify(text, lexing),
+            Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
+        }
+    }
+
+    /// Refuses a command (W8, W10). A transaction stays open, and holds its lease until it ends.
+    fn refuse(&mut self, refusal: Box<Refusal>) {
+        if self.header.goes_on() {
+            // An answer counts on from the command's last packet.
+            self.conversation.late = Some(refusal);
+            return;
+        }
+        let sequence = self.header.sequence.wrapping_add(1);
+        self.conversation.tell(self.to_client, sequence, &refusal);
+        let conversation = &mut *self.conversation;
+        self.out.inject(|buffer| conversation.give_up_transaction(refusal.denial, buffer));
+    }
+}
+
+/// A replica's first byte, where it acknowledges what it has received (semi-synchronous
+/// replication). As a command it is an unknown one: it can't be mistaken for work.
+const REPLICAS_ACKNOWLEDGEMENT: u8 = 0xef;
+
+fn broken(what: &str) -> Ruling {
+    Ruling::Stop(Stop::Broken(what.to_owned()))
+}
+
+/// How many bytes of a command must be there to judge it.
+const fn wanted(command: Command) -> usize {
+    match command.judge() {
+        Judge::Statement => STATEMENT_HEAD,
+        Judge::Text | Judge::Opcode(_) | Judge::Nothing => limits::STATEMENT_INSPECT_BYTES_MAX,
+    }
+}
+
+/// Opcode and number of a command about a prepared statement.
+const STATEMENT_HEAD: usize = 5;
+
+/// The schema in a COM_CHANGE_USER: behind the user's name and a proof with its length in front.
+fn new_schema(argument: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = frame::text(argument)?;
+    let (length, rest) = rest.split_first()?;
+    let (_, rest) = rest.split_at_checked(usize::from(*length))?;
+    frame::text(rest).map(|(schema, _)| schema)
+}

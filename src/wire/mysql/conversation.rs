@@ -1,0 +1,419 @@
+//! Where one MySQL session stands: leases, what is owed, transaction, guard, a forced rollback.
+//!
+//! Purpose: the pure state behind the relay. `client.rs` sorts what the client sends, `engine.rs`
+//! what the engine says; both change it only through what is here, and neither does I/O. Rules W3,
+//! W4, W6 to W8, W10 and W11 of wire.md; invariants 1 and 7. The guard is in `guard.rs`, rollbacks
+//! by force in `forced.rs`, what programs change in the session in `effects.rs`.
+//!
+//! One command at a time is with the engine. The client's next one waits for the answer, so that
+//! the session's state is known whenever something is decided, and an answer can't be taken for
+//! another command's. Clients that pipeline get their answers in order, and pay a round trip.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use crate::base::fault;
+use crate::base::ids::Generation;
+use crate::fence::code::Denial;
+use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::registry::Gates;
+use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass, Toggle};
+use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
+use crate::wire::mysql::auth::Exchange;
+use crate::wire::mysql::capabilities::{self as bits, Capabilities};
+use crate::wire::mysql::commands::{self, Command, Reply};
+use crate::wire::mysql::guard::{Armed, GuardState};
+use crate::wire::mysql::prepared::Prepared;
+use crate::wire::mysql::program::Program;
+use crate::wire::mysql::refusal;
+use crate::wire::mysql::seats::{Reach, Seats};
+use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::forced::Forced;
+use crate::wire::shared::outgoing::Outgoing;
+
+/// What is known of a session when its login is over.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// What both ends agreed on.
+    pub(crate) agreed: Capabilities,
+    /// The payload of the OK that ended the login.
+    pub(crate) ok: Vec<u8>,
+    /// The number of the character set that the client asked for.
+    pub(crate) charset: u8,
+    /// The engine's kind and version.
+    pub(crate) server: MyServer,
+    /// The login, over; a change of user goes on from it.
+    pub(crate) exchange: Exchange,
+}
+
+/// What the client's next packets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    /// Commands.
+    Commands,
+    /// The contents of a file, up to an empty packet.
+    File,
+    /// Steps of a login.
+    Login,
+}
+
+/// Whether a transaction is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// None.
+    Outside,
+    /// One that the engine lets write, or doesn't.
+    Inside {
+        /// The engine refuses writes in it.
+        read_only: bool,
+    },
+    /// The last answer was an error, which doesn't say.
+    Unknown,
+}
+
+/// Whose command the engine is answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The client's.
+    Client {
+        /// The engine runs it in read-only mode, by the proxy's guard.
+        guarded: bool,
+        /// A savepoint was set before it, to which the transaction is rolled back behind it.
+        wrapped: bool,
+        /// The engine has told the default schema while answering.
+        schema_told: bool,
+    },
+    /// The guard's statement.
+    Guard,
+    /// The statement that undoes the guard.
+    Undo,
+    /// The question for the client's own read-only setting, and the answer so far.
+    OwnSetting(Option<bool>),
+    /// The savepoint in front of a read in a transaction that can't be made read-only.
+    Savepoint,
+    /// The question where the session stands.
+    Ping,
+    /// A COMMIT, ROLLBACK or ROLLBACK TO of the proxy's own.
+    Own,
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Well; with the status, if this kind of answer tells it.
+    Well(Option<Status>),
+    /// With an error.
+    Badly,
+}
+
+/// How a command was admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// To be forwarded.
+    Free,
+    /// To be forwarded; the engine runs it in read-only mode.
+    Guarded,
+    /// To be forwarded; what it may write is taken back behind it.
+    Wrapped,
+    /// Not yet: something else must be answered first.
+    Wait,
+}
+
+/// The session's state.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) seats: Seats,
+    pub(crate) tracker: Tracker,
+    pub(crate) inbound: Inbound,
+    pub(crate) prepared: Prepared,
+    pub(crate) denials: Arc<Denials>,
+    pub(crate) begun: Begun,
+    pub(crate) stand: Stand,
+    /// As the engine last said.
+    pub(crate) status: Status,
+    /// What the engine is answering.
+    pub(crate) owed: Option<Whose>,
+    /// The client's program that is, or was last.
+    program: Option<Program>,
+    pub(crate) guard: GuardState,
+    pub(crate) forced: Forced,
+    /// The session's lexing rules, as far as they are known.
+    pub(crate) lexing: MyLexing,
+    /// The transaction that is open is an XA one.
+    pub(crate) xa: bool,
+    /// The default schema isn't known: the seat may be at the wrong gate.
+    pub(crate) lost: bool,
+    /// A refusal of a command whose last packet hasn't come yet.
+    pub(crate) late: Option<Box<Refusal>>,
+    sequence: u8,
+}
+
+/// Fault points of the statement path park or abort; an injected error means nothing here.
+fn pass(outcome: Result<(), fault::Fault>) {
+    if let Err(fault) = outcome {
+        tracing::error!(%fault, "ignored");
+    }
+}
+
+impl Conversation {
+    /// A session right after its login.
+    pub(crate) fn new(
+        seat: Arc<Seat>,
+        gates: Arc<Gates>,
+        denials: Arc<Denials>,
+        begun: Begun,
+    ) -> Self {
+        let server = begun.server;
+        let mut lexing = MyLexing::standard(server).uncertain();
+        lexing.encoding = MyEncoding::from_collation(u16::from(begun.charset), server.flavour);
+        let mut conversation = Self {
+            seats: Seats::new(gates, seat),
+            tracker: Tracker::new(rules(begun.agreed)),
+            inbound: Inbound::Commands,
+            prepared: Prepared::default(),
+            denials,
+            begun,
+            stand: Stand::Unknown,
+            status: Status::default(),
+            owed: None,
+            program: None,
+            guard: GuardState::new(server.flavour),
+            forced: Forced::No,
+            lexing,
+            xa: false,
+            lost: false,
+            late: None,
+            sequence: 0,
+        };
+        let ok = std::mem::take(&mut conversation.begun.ok);
+        conversation.welcomed(&ok);
+        conversation
+    }
+
+    /// The OK that ended the login.
+    fn welcomed(&mut self, ok: &[u8]) {
+        self.tracker.expect(Reply::Login);
+        if let Ok(Seen::Done(Some(status))) = self.tracker.packet(ok.len(), ok) {
+            self.told(status);
+        }
+        for change in answers::changes(ok) {
+            self.changed(change);
+        }
+    }
+
+    /// Whether the client's next packet must wait: for an answer, or for something of the proxy's
+    /// own that a program must not meet.
+    pub(crate) const fn must_wait(&self) -> bool {
+        match self.inbound {
+            Inbound::File => false,
+            Inbound::Login => !self.begun.exchange.client_is_asked(),
+            Inbound::Commands => self.tracker.is_owing() || self.forced.is_under_way(),
+        }
+    }
+
+    /// Asks admission for a program, and arms or disarms the guard in front of it. With
+    /// [`Entry::Wait`] it must not be forwarded yet: it is judged again once nothing is owed.
+    ///
+    /// # Errors
+    /// The refusal; nothing was forwarded and no new lease is held.
+    pub(crate) fn enter(
+        &mut self,
+        program: &Program,
+        now_ms: u64,
+        out: &mut Outgoing<'_>,
+    ) -> Result<Entry, Box<Refusal>> {
+        pass(fault::point("wire.before_admission"));
+        if self.stand == Stand::Unknown && !self.seats.is_at_ease() {
+            // What is held may be nothing's any more, and of an older generation.
+            self.ask(out);
+            return Ok(Entry::Wait);
+        }
+        let fresh = !self.seats.is_holding();
+        let reach = if self.lost { Reach::Anywhere } else { program.reach() };
+        let class = self.class_now(program);
+        let guard = self.seats.admit(class, reach, now_ms)?;
+        if guard == Guard::On && self.escapes_guard(program) {
+            if fresh {
+                self.seats.unused();
+            }
+            return Err(Box::new(self.refusal(Denial::Unprovable)));
+        }
+        // Undone in front of any command: the engine refuses to prepare a write, too.
+        let arms = program.runs() || guard == Guard::Off;
+        let armed = if arms { self.arm(guard, program, out) } else { Armed::Done };
+        pass(fault::point("wire.after_admission"));
+        Ok(match (armed, guard) {
+            (Armed::NotYet, _) => Entry::Wait,
+            (Armed::Wrapped, _) => Entry::Wrapped,
+            (Armed::Done, Guard::On) => Entry::Guarded,
+            (Armed::Done, Guard::Off) => Entry::Free,
+        })
+    }
+
+    /// The class a program is admitted as. Preparing a statement runs nothing of it, and it is
+    /// judged again when it is executed; but while writes are closed the engine, which refuses to
+    /// prepare a write in a read-only session, isn't asked for it at all.
+    fn class_now(&self, program: &Program) -> StatementClass {
+        let closed = !self.seats.home().gate().word().writes_open();
+        if program.command == Command::Prepare && !closed {
+            return StatementClass::Read;
+        }
+        program.class
+    }
+
+    /// A command of the client's is forwarded.
+    pub(crate) fn forwarded(&mut self, program: Program, entry: Entry) {
+        self.tracker.expect(program.command.reply());
+        self.owed = Some(Whose::Client {
+            guarded: entry == Entry::Guarded || entry == Entry::Wrapped,
+            wrapped: entry == Entry::Wrapped,
+            schema_told: false,
+        });
+        self.program = Some(program);
+    }
+
+    /// Sends a statement of the proxy's own.
+    pub(crate) fn run(&mut self, whose: Whose, sql: &str, to_engine: &mut BytesMut) {
+        debug_assert!(!self.tracker.is_owing(), "one command at a time");
+        refusal::query(to_engine, sql, self.begun.agreed.has(bits::QUERY_ATTRIBUTES));
+        self.tracker.expect(Reply::Results);
+        self.owed = Some(whose);
+    }
+
+    /// Asks the engine where the session stands.
+    fn ask(&mut self, out: &mut Outgoing<'_>) {
+        out.inject(|buffer| self.ping(buffer));
+    }
+
+    /// The same, with the engine's buffer at hand.
+    pub(crate) fn ping(&mut self, to_engine: &mut BytesMut) {
+        refusal::command(to_engine, commands::PING, &[]);
+        self.tracker.expect(Reply::Ok);
+        self.owed = Some(Whose::Ping);
+    }
+
+    /// Whether leases are held that a question to the engine may show to be nothing's.
+    pub(crate) fn wants_word(&self) -> bool {
+        self.stand == Stand::Unknown && self.seats.is_holding() && !self.tracker.is_owing()
+    }
+
+    /// Somebody waits for this session's leases ([`Order::LOOK`](crate::gate::slot::Order::LOOK)),
+    /// or the session ends: asks where it stands, if that isn't known.
+    pub(crate) fn look(&mut self, to_engine: &mut BytesMut) {
+        if self.wants_word() && !self.forced.is_under_way() {
+            self.ping(to_engine);
+        }
+    }
+
+    /// The engine has told a status.
+    pub(crate) fn told(&mut self, status: Status) {
+        self.status = status;
+        self.lexing.no_backslash_escapes = Toggle::from(status.no_backslash_escapes());
+        self.xa &= status.in_transaction();
+        self.stand = if status.in_transaction() {
+            Stand::Inside { read_only: status.read_only() }
+        } else {
+            Stand::Outside
+        };
+    }
+
+    /// The answer to what is owed is over.
+    pub(crate) fn answered(&mut self, outcome: Outcome, to_engine: &mut BytesMut) {
+        match outcome {
+            Outcome::Well(Some(status)) => self.told(status),
+            Outcome::Well(None) => {}
+            Outcome::Badly => self.stand = Stand::Unknown,
+        }
+        let well = outcome != Outcome::Badly;
+        let mut unwrap = false;
+        match self.owed.take() {
+            Some(Whose::Client { schema_told, wrapped, .. }) => {
+                if let Some(program) = self.program.take() {
+                    self.apply(&program, well, schema_told);
+                }
+                unwrap = wrapped;
+            }
+            Some(whose) => self.guard_answered(whose, well),
+            None => {}
+        }
+        self.quiet(unwrap, to_engine);
+    }
+
+    /// Nothing is owed: leases are released by what is known (wire.md W4), or something of the
+    /// proxy's own goes out.
+    fn quiet(&mut self, unwrap: bool, to_engine: &mut BytesMut) {
+        match self.stand {
+            Stand::Outside => self.seats.release(),
+            Stand::Inside { .. } => {
+                self.seats.set_unsure(false);
+                self.seats.pause();
+            }
+            Stand::Unknown => {
+                self.seats.pause();
+                self.seats.set_unsure(true);
+            }
+        }
+        if unwrap && self.stand != Stand::Outside {
+            self.unwrap(to_engine);
+        } else if self.stand == Stand::Unknown
+            && (!self.seats.is_at_ease() || self.forced != Forced::No)
+            && !self.guard.failed
+        {
+            self.ping(to_engine);
+        } else if self.forced != Forced::No {
+            self.forced_goes_on(to_engine);
+        }
+    }
+
+    /// A refusal of the proxy's own making, with what the gate publishes now.
+    pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
+        let gate = self.seats.home().gate();
+        Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
+    }
+
+    /// Appends a typed error for the client, and counts it.
+    pub(crate) fn tell(&self, to_client: &mut BytesMut, sequence: u8, refusal: &Refusal) {
+        self.denials.count(refusal.denial, Surface::Mysql);
+        let sqlstate = self.denials.sqlstate(refusal.denial);
+        refusal::typed_error(to_client, sequence, refusal, sqlstate);
+    }
+
+    /// Takes note of a packet's number, of either direction.
+    pub(crate) const fn note_sequence(&mut self, sequence: u8) {
+        self.sequence = sequence.wrapping_add(1);
+    }
+
+    /// The number of the next packet.
+    pub(crate) const fn next_sequence(&self) -> u8 {
+        // Said while nothing is owed, it is read as the answer to the client's next command.
+        if self.tracker.is_owing() { self.sequence } else { 1 }
+    }
+
+    /// Whether nothing runs, nothing is open and nothing is owed.
+    pub(crate) const fn is_idle(&self) -> bool {
+        !self.seats.is_holding() && !self.tracker.is_owing()
+    }
+
+    /// Whether what is running may have been committed by the time its engine is lost.
+    pub(crate) fn may_have_committed(&self) -> bool {
+        matches!(self.owed, Some(Whose::Client { .. })) && self.seats.is_writing()
+    }
+
+    /// Whether the session holds a lease of a generation before `before` that a drain may wait
+    /// for: a writer's, or one under which a read runs without the guard.
+    pub(crate) fn holds_older(&self, before: Generation) -> bool {
+        self.seats.holds_older(before)
+    }
+}
+
+/// What of the agreement shapes answers.
+const fn rules(agreed: Capabilities) -> Rules {
+    Rules {
+        deprecate_eof: agreed.has(bits::DEPRECATE_EOF),
+        session_track: agreed.has(bits::SESSION_TRACK),
+        progress: agreed.has_extended(bits::EXT_PROGRESS),
+        metadata_byte: agreed.has(bits::OPTIONAL_RESULTSET_METADATA)
+            || agreed.has_extended(bits::EXT_CACHE_METADATA),
+    }
+}

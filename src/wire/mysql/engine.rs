@@ -1,0 +1,198 @@
+//! What the engine says: passed on, swallowed, or put into the fence's own words.
+//!
+//! Purpose: W4, W12, W13, W15 and W22 of wire.md for the direction engine to client. Only as much
+//! of a packet is read as `answers.rs` needs to follow the answer; rows pass by their headers.
+//! Pure; the relay does the I/O.
+
+use bytes::BytesMut;
+
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::wire::mysql::answers::{self, Seen};
+use crate::wire::mysql::auth::{Letters, Stage};
+use crate::wire::mysql::client::Rest;
+use crate::wire::mysql::conversation::{Conversation, Inbound, Outcome, Whose};
+use crate::wire::mysql::frame::{self, HEADER, Header};
+use crate::wire::shared::outgoing::Outgoing;
+
+/// The engine broke the protocol. The message is for the log; the session ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the engine sent what can't be: {0}")]
+pub(crate) struct EngineFault(String);
+
+enum Ruling {
+    Pass,
+    Drop,
+    More,
+}
+
+/// Sorts a chunk from the engine. Returns how many bytes were consumed; the rest is the beginning
+/// of a packet of which more must be there.
+pub(crate) fn sort(
+    conversation: &mut Conversation,
+    rest: &mut Rest,
+    out: &mut Outgoing<'_>,
+    to_engine: &mut BytesMut,
+) -> Result<usize, EngineFault> {
+    let chunk = out.chunk();
+    let mut at = 0;
+    loop {
+        if rest.bytes > 0 {
+            let take = rest.bytes.min(chunk.len() - at);
+            if rest.pass {
+                out.continuation(at..at + take);
+            }
+            rest.bytes -= take;
+            at += take;
+            if rest.bytes > 0 {
+                return Ok(at);
+            }
+        }
+        let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(at);
+        };
+        let Some(header) = frame::header(bytes) else { return Ok(at) };
+        let there = bytes.len().min(HEADER + header.payload);
+        let payload = bytes.get(HEADER..there).unwrap_or_default();
+        if !rest.goes_on {
+            match rule(conversation, header, payload, out, to_engine)? {
+                Ruling::More => return Ok(at),
+                Ruling::Pass => rest.pass = true,
+                Ruling::Drop => rest.pass = false,
+            }
+        }
+        if rest.pass {
+            out.continuation(at..at + there);
+        }
+        if rest.pass {
+            conversation.note_sequence(header.sequence);
+        }
+        rest.goes_on = header.goes_on();
+        rest.bytes = HEADER + header.payload - there;
+        at += there;
+    }
+}
+
+fn rule(
+    conversation: &mut Conversation,
+    header: Header,
+    payload: &[u8],
+    out: &mut Outgoing<'_>,
+    to_engine: &mut BytesMut,
+) -> Result<Ruling, EngineFault> {
+    if conversation.inbound == Inbound::Login {
+        return login_step(conversation, header, payload, out, to_engine);
+    }
+    let first = payload.first().copied();
+    if first.is_none() && header.payload > 0 {
+        return Ok(Ruling::More);
+    }
+    let first = first.unwrap_or_default();
+    let wanted = conversation.tracker.wants(header.payload, first);
+    let Some(head) = payload.get(..wanted) else { return Ok(Ruling::More) };
+    let seen = conversation.tracker.packet(header.payload, head);
+    let seen = seen.map_err(|impossible| EngineFault(impossible.to_string()))?;
+    let usual = match conversation.owed {
+        None | Some(Whose::Client { .. }) => Ruling::Pass,
+        Some(_) => Ruling::Drop,
+    };
+    match seen {
+        Seen::Within => note_own_setting(conversation, head),
+        Seen::Told(status) => {
+            conversation.told(status);
+            note_changes(conversation, head);
+        }
+        Seen::FileWanted if matches!(usual, Ruling::Drop) => {
+            return Err(EngineFault("a request for a file that nobody named".to_owned()));
+        }
+        Seen::FileWanted => conversation.inbound = Inbound::File,
+        Seen::Prepared { id, done } => {
+            conversation.prepared.prepared(id);
+            if done {
+                conversation.answered(Outcome::Well(None), to_engine);
+            }
+        }
+        Seen::Done(status) => {
+            note_changes(conversation, head);
+            conversation.answered(Outcome::Well(status), to_engine);
+        }
+        Seen::Failed(errno) => {
+            let denial = match conversation.owed {
+                Some(Whose::Client { .. }) => denial(conversation, errno, head),
+                Some(_) | None => None,
+            };
+            if let Some(denial) = denial {
+                let refusal = conversation.refusal(denial);
+                out.inject(|buffer| conversation.tell(buffer, header.sequence, &refusal));
+            }
+            conversation.answered(Outcome::Badly, to_engine);
+            if denial.is_some() {
+                return Ok(Ruling::Drop);
+            }
+        }
+        Seen::LoginWanted | Seen::Farewell => {}
+    }
+    Ok(usual)
+}
+
+/// What of the fence's an error is, if it is any of it.
+fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
+    let refused = conversation.is_guards_refusal(errno, packet).then_some(Denial::WriteFenced);
+    refused.or_else(|| conversation.forced_denial(errno))
+}
+
+/// An OK packet may tell what has changed in the session.
+fn note_changes(conversation: &mut Conversation, packet: &[u8]) {
+    if conversation.tracker.rules().session_track && packet.len() > EOF_BYTES {
+        for change in answers::changes(packet) {
+            conversation.changed(change);
+        }
+    }
+}
+
+/// Length of an EOF, which tells no changes.
+const EOF_BYTES: usize = 5;
+
+/// The answer to the proxy's own question: one row of one digit.
+fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
+    if let Some(Whose::OwnSetting(answer)) = &mut conversation.owed
+        && let [1, digit @ (b'0' | b'1')] = packet
+    {
+        *answer = Some(*digit == b'1');
+    }
+}
+
+fn login_step(
+    conversation: &mut Conversation,
+    header: Header,
+    payload: &[u8],
+    out: &mut Outgoing<'_>,
+    to_engine: &mut BytesMut,
+) -> Result<Ruling, EngineFault> {
+    if header.payload > limits::LOGIN_PACKET_BYTES_MAX {
+        return Err(EngineFault("a packet longer than any of a login".to_owned()));
+    }
+    if payload.len() < header.payload {
+        return Ok(Ruling::More);
+    }
+    let mut letters = Letters::default();
+    let exchange = &mut conversation.begun.exchange;
+    let stage = exchange.from_engine((header.sequence, payload), &mut letters);
+    out.inject(|buffer| buffer.extend_from_slice(&letters.to_client));
+    to_engine.extend_from_slice(&letters.to_engine);
+    match stage.map_err(|error| EngineFault(error.to_string()))? {
+        Stage::On => {}
+        Stage::Welcome | Stage::Refused => {
+            conversation.inbound = Inbound::Commands;
+            let outcome = match conversation.tracker.packet(header.payload, payload) {
+                Ok(Seen::Done(status)) => {
+                    note_changes(conversation, payload);
+                    Outcome::Well(status)
+                }
+                Ok(_) | Err(_) => Outcome::Badly,
+            };
+            conversation.answered(outcome, to_engine);
+        }
+    }
+    Ok(Ruling::Drop)
+}

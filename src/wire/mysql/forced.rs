@@ -1,0 +1,159 @@
+//! Rollbacks by force, and what the client is told of them.
+//!
+//! Purpose: W11 to W13 of wire.md. An idle transaction gets an injected ROLLBACK; a running
+//! statement is killed (`KILL QUERY`, by a control connection) and the rollback follows. The
+//! release is the engine's OK without a transaction, as ever. The client's next program gets
+//! ZF009, COMMIT included; what is sent behind that begins anew, as behind a deadlock.
+//!
+//! Pure; part of `conversation.rs`.
+
+use bytes::BytesMut;
+
+use crate::base::ids::Generation;
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::sql::TxEffect;
+use crate::wire::mysql::commands::{Command, Judge};
+use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
+use crate::wire::mysql::program::Program;
+use crate::wire::mysql::refusal::INTERRUPTED;
+use crate::wire::shared::forced::{Action, Forced};
+
+impl Conversation {
+    /// The order to roll back what was admitted before `before`. `midway` says that a command is
+    /// only partly forwarded.
+    pub(crate) fn order_roll_back(
+        &mut self,
+        before: Generation,
+        midway: bool,
+        to_engine: &mut BytesMut,
+    ) -> Action {
+        if !self.holds_older(before) || self.forced != Forced::No {
+            return Action::None;
+        }
+        if !self.tracker.is_owing() && !midway {
+            self.roll_back(0, false, to_engine);
+            return Action::None;
+        }
+        self.forced = Forced::Cancelling { delivered: false, told: false };
+        Action::Cancel
+    }
+
+    /// The order to stop a program that waits for the fence's own engine lock: it tries to write
+    /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang).
+    pub(crate) fn order_stop(&mut self) -> Action {
+        if self.seats.is_writing() || !self.tracker.is_owing() {
+            return Action::None;
+        }
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {
+                self.forced = Forced::Stopping { delivered: false };
+                Action::Cancel
+            }
+            Forced::Stopping { delivered: false }
+            | Forced::Cancelling { .. }
+            | Forced::RollingBack { .. }
+            | Forced::RolledBack { .. } => Action::None,
+        }
+    }
+
+    /// The kill was delivered, or could not be.
+    pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
+        self.forced = self.forced.after_cancel();
+        if self.tracker.is_owing() {
+            return;
+        }
+        if self.stand == Stand::Unknown {
+            self.ping(to_engine);
+        } else {
+            self.forced_goes_on(to_engine);
+        }
+    }
+
+    fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
+        self.forced = Forced::RollingBack { tries: tries + 1, told };
+        self.run(Whose::Own, "ROLLBACK", to_engine);
+    }
+
+    /// A transaction whose reads are fenced is rolled back (wire.md W11); the client has been told.
+    pub(crate) fn give_up_transaction(&mut self, denial: Denial, to_engine: &mut BytesMut) {
+        let inside = matches!(self.stand, Stand::Inside { .. });
+        if denial == Denial::ReadFenced && inside && self.forced == Forced::No {
+            self.roll_back(0, true, to_engine);
+        }
+    }
+
+    /// Takes a forced rollback one step on, once nothing is owed and the status is known.
+    pub(crate) fn forced_goes_on(&mut self, to_engine: &mut BytesMut) {
+        match (self.forced, self.stand) {
+            (Forced::Cancelling { delivered: true, .. }, Stand::Outside)
+            | (Forced::Stopping { delivered: true }, Stand::Outside | Stand::Inside { .. }) => {
+                self.forced = Forced::No;
+            }
+            (Forced::Cancelling { delivered: true, told }, Stand::Inside { .. }) => {
+                self.roll_back(0, told, to_engine);
+            }
+            (Forced::RollingBack { told, .. }, Stand::Outside) => {
+                self.forced = Forced::RolledBack { told };
+            }
+            (Forced::RollingBack { tries, told }, Stand::Inside { .. })
+                if tries < limits::FORCED_ROLLBACK_TRIES_MAX =>
+            {
+                self.roll_back(tries, told, to_engine);
+            }
+            // Not delivered yet, given up (the control side ends the connection: a session in an
+            // XA transaction can't be rolled back otherwise), not known, or nothing.
+            (
+                Forced::Cancelling { .. }
+                | Forced::Stopping { .. }
+                | Forced::RollingBack { .. }
+                | Forced::RolledBack { .. }
+                | Forced::No,
+                Stand::Outside | Stand::Inside { .. } | Stand::Unknown,
+            ) => {}
+        }
+    }
+
+    /// What the client is told in place of an error, if that is the fence's doing.
+    pub(crate) fn forced_denial(&mut self, errno: u16) -> Option<Denial> {
+        if errno != INTERRUPTED {
+            return None;
+        }
+        match &mut self.forced {
+            Forced::Cancelling { told, .. } => {
+                *told = true;
+                Some(Denial::RolledBack)
+            }
+            Forced::Stopping { .. } => Some(Denial::WriteFenced),
+            Forced::No | Forced::RollingBack { .. } | Forced::RolledBack { .. } => None,
+        }
+    }
+
+    /// The first program after a forced rollback (W12): what the client is told instead of an
+    /// answer, or nothing if the program goes the usual way.
+    pub(crate) fn after_forced(&mut self, program: &Program) -> Option<Denial> {
+        let Forced::RolledBack { told } = self.forced else { return None };
+        let is_program = match program.command.judge() {
+            Judge::Text | Judge::Statement => true,
+            Judge::Opcode(_) => !matches!(
+                program.command,
+                Command::Ping | Command::Statistics | Command::ProcessKill | Command::SetOption
+            ),
+            Judge::Nothing => false,
+        };
+        if !is_program {
+            return None;
+        }
+        let tx = program.tx();
+        let commits = matches!(tx, TxEffect::Commit | TxEffect::Prepare | TxEffect::Mixed);
+        self.forced = Forced::No;
+        if tx == TxEffect::Rollback || program.command.resets() || (told && !commits) {
+            return None;
+        }
+        if !commits {
+            // A COMMIT behind this one must not look like success either.
+            self.forced = Forced::RolledBack { told: true };
+        }
+        Some(Denial::RolledBack)
+    }
+}

@@ -1,0 +1,33 @@
+//! The MySQL relay: packets forwarded as the bytes they are, statements under a lease.
+//!
+//! Reading order: `frame`, `capabilities`, `commands`, `answers`, `attributes`, `prepared`,
+//! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `forced` and `effects`,
+//! then the two directions `client` and `engine`, then the parts that do I/O: `startup`, `own_key`,
+//! `auth`, `endpoint`, `relay`, `session`.
+
+pub(crate) mod answers;
+pub(crate) mod attributes;
+pub(crate) mod auth;
+pub(crate) mod capabilities;
+pub(crate) mod client;
+pub(crate) mod commands;
+pub(crate) mod conversation;
+pub(crate) mod effects;
+pub mod endpoint;
+pub(crate) mod engine;
+pub(crate) mod forced;
+pub(crate) mod frame;
+pub(crate) mod guard;
+pub mod own_key;
+pub(crate) mod prepared;
+pub(crate) mod program;
+pub(crate) mod refusal;
+pub(crate) mod relay;
+pub(crate) mod seats;
+pub mod session;
+pub(crate) mod startup;
+
+#[cfg(test)]
+mod answers_tests;
+#[cfg(test)]
+mod tests;

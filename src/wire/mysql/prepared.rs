@@ -1,0 +1,168 @@
+//! What is remembered of prepared statements, by number and by name.
+//!
+//! Purpose: an EXECUTE is judged by the text that was prepared under its number (wire.md W5, W11;
+//! facts B17, B18): the number exists once the engine has said it, and the gate is asked at the
+//! EXECUTE, because the PREPARE may be older than the fence. What isn't remembered is unprovable.
+//!
+//! A prepared statement keeps the default schema it was prepared under, so that is remembered too.
+//! Pure; used by `conversation.rs` and its two directions. It keeps no texts.
+
+use std::collections::HashMap;
+
+use crate::base::ids::Namespace;
+use crate::base::limits;
+use crate::sql::Classified;
+
+/// The number that means "the statement prepared last" (MariaDB).
+const LAST: u32 = u32::MAX;
+
+/// What is remembered of one statement.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// What its text is.
+    pub(crate) classified: Classified,
+    /// The default schema at the time, which names without a schema mean; `None` if that wasn't
+    /// known.
+    pub(crate) home: Option<Namespace>,
+}
+
+/// Prepared statements of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    by_number: HashMap<u32, Known>,
+    /// By SQL PREPARE, names in lower case. `None`: it may be one of several.
+    by_name: HashMap<Box<str>, Option<Known>>,
+    /// Forwarded, and not yet answered.
+    pending: Option<Known>,
+    last: Option<u32>,
+}
+
+impl Prepared {
+    /// A COM_STMT_PREPARE is forwarded.
+    pub(crate) fn preparing(&mut self, known: Known) {
+        self.pending = Some(known);
+        self.last = None;
+    }
+
+    /// The engine has given it a number.
+    pub(crate) fn prepared(&mut self, id: u32) {
+        let Some(known) = self.pending.take() else { return };
+        self.last = Some(id);
+        self.by_number.remove(&id);
+        if self.by_number.len() < limits::PREPARED_NAMES_MAX {
+            self.by_number.insert(id, known);
+        }
+    }
+
+    /// The engine has refused it.
+    pub(crate) fn failed(&mut self) {
+        self.pending = None;
+    }
+
+    /// What a number stands for; `None` if that isn't known.
+    pub(crate) fn look(&self, id: u32) -> Option<&Known> {
+        let id = if id == LAST { self.last? } else { id };
+        self.by_number.get(&id)
+    }
+
+    /// A COM_STMT_CLOSE is forwarded. The engine reads it before anything sent later.
+    pub(crate) fn closed(&mut self, id: u32) {
+        let id = if id == LAST { self.last.take().unwrap_or(LAST) } else { id };
+        self.by_number.remove(&id);
+    }
+
+    /// SQL PREPARE has worked: the name stands for this, or (`None`) may stand for it or another.
+    pub(crate) fn named(&mut self, name: &str, known: Option<Known>) {
+        let name = name.to_lowercase().into_boxed_str();
+        if self.by_name.contains_key(&name) || self.by_name.len() < limits::PREPARED_NAMES_MAX {
+            self.by_name.insert(name, known);
+        }
+    }
+
+    /// The engine has forgotten a name.
+    pub(crate) fn unnamed(&mut self, name: &str) {
+        self.by_name.remove(name.to_lowercase().as_str());
+    }
+
+    /// What SQL EXECUTE runs by this name; `None` if that isn't known.
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Known> {
+        self.by_name.get(name.to_lowercase().as_str())?.as_ref()
+    }
+
+    /// The session was reset: the engine has forgotten all of them.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sql::{Classifier, Lexing, StatementClass, Trusted};
+
+    fn known(text: &str) -> Known {
+        let mut classifier = Classifier::new(Arc::new(Trusted::default()), 0);
+        let classified = classifier.classify(text.as_bytes(), Lexing::STANDARD);
+        Known { classified, home: Some(Namespace::parse("old/app").unwrap()) }
+    }
+
+    fn class(prepared: &Prepared, id: u32) -> Option<StatementClass> {
+        prepared.look(id).map(|known| known.classified.class())
+    }
+
+    fn class_of(prepared: &Prepared, name: &str) -> Option<StatementClass> {
+        prepared.by_name(name).map(|known| known.classified.class())
+    }
+
+    #[test]
+    fn a_number_counts_once_the_engine_has_said_it() {
+        let mut prepared = Prepared::default();
+        prepared.preparing(known("select 1"));
+        assert_eq!(class(&prepared, 1), None);
+        prepared.prepared(1);
+        assert_eq!(class(&prepared, 1), Some(StatementClass::Read));
+        prepared.preparing(known("delete from t"));
+        prepared.failed();
+        prepared.prepared(2);
+        assert_eq!(class(&prepared, 2), None);
+        prepared.closed(1);
+        assert_eq!(class(&prepared, 1), None);
+    }
+
+    #[test]
+    fn the_last_one_is_the_last_that_worked_and_none_behind_a_failure() {
+        let mut prepared = Prepared::default();
+        assert_eq!(class(&prepared, LAST), None);
+        prepared.preparing(known("delete from t"));
+        prepared.prepared(7);
+        assert_eq!(class(&prepared, LAST), Some(StatementClass::Write));
+        prepared.preparing(known("select 1"));
+        prepared.failed();
+        assert_eq!(class(&prepared, LAST), None);
+        assert_eq!(class(&prepared, 7), Some(StatementClass::Write));
+        prepared.preparing(known("select 1"));
+        prepared.prepared(8);
+        prepared.closed(LAST);
+        assert_eq!((class(&prepared, LAST), class(&prepared, 8)), (None, None));
+    }
+
+    #[test]
+    fn names_are_known_only_while_they_can_mean_one_thing() {
+        let mut prepared = Prepared::default();
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("S", Some(known("select 1")));
+        assert_eq!(class_of(&prepared, "s"), Some(StatementClass::Read));
+        prepared.named("s", Some(known("delete from t")));
+        assert_eq!(class_of(&prepared, "S"), Some(StatementClass::Write));
+        prepared.named("s", None);
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("s", Some(known("select 1")));
+        prepared.unnamed("S");
+        assert_eq!(class_of(&prepared, "s"), None);
+        prepared.named("s", Some(known("select 1")));
+        prepared.reset();
+        assert_eq!(class_of(&prepared, "s"), None);
+    }
+}

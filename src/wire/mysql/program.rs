@@ -1,0 +1,142 @@
+//! One program of a client's: a command with what is known of it.
+//!
+//! Purpose: W5 to W7 of wire.md: class, effects and reach of a command, whatever they come from: a
+//! text, a prepared statement, a name that SQL EXECUTE runs, or the opcode alone. Plain values;
+//! made by `client.rs`, decided on by `conversation.rs`. It holds no text.
+
+use crate::base::ids::Namespace;
+use crate::sql::{Classified, Shape, StatementClass, TxEffect};
+use crate::wire::mysql::commands::Command;
+use crate::wire::mysql::prepared::{Known, Prepared};
+use crate::wire::mysql::seats::Reach;
+
+/// A program as judged.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) command: Command,
+    pub(crate) class: StatementClass,
+    /// What its text is, or the text prepared under its number.
+    pub(crate) classified: Option<Classified>,
+    /// What it runs by SQL EXECUTE.
+    pub(crate) executed: Option<Known>,
+    /// A schema that its opcode names.
+    pub(crate) schema: Option<String>,
+    /// The default schema its statement was prepared under, if that is another one now.
+    pub(crate) home: Option<Namespace>,
+    /// It reaches more than its text tells.
+    pub(crate) anywhere: bool,
+}
+
+impl Program {
+    /// A command whose opcode tells all.
+    pub(crate) const fn of_opcode(command: Command, class: StatementClass) -> Self {
+        Self {
+            command,
+            class,
+            classified: None,
+            executed: None,
+            schema: None,
+            home: None,
+            anywhere: false,
+        }
+    }
+
+    /// A command about a schema that it names.
+    pub(crate) fn of_schema(command: Command, class: StatementClass, schema: &[u8]) -> Self {
+        let schema = std::str::from_utf8(schema).ok().map(str::to_owned);
+        let anywhere = schema.is_none();
+        Self { schema, anywhere, ..Self::of_opcode(command, class) }
+    }
+
+    /// A text.
+    pub(crate) fn of_text(command: Command, classified: Classified, prepared: &Prepared) -> Self {
+        let mut program = Self::of_opcode(command, classified.class());
+        let names = classified.detail().map(|detail| &detail.executes[..]).unwrap_or_default();
+        for name in names {
+            let known = prepared.by_name(name).cloned();
+            let class = known.as_ref().map(|known| known.classified.class());
+            program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
+            program.anywhere |= known.is_none() || program.executed.is_some();
+            program.executed = known;
+        }
+        program.classified = Some(classified);
+        program
+    }
+
+    /// A prepared statement, run by its number.
+    pub(crate) fn of_statement(
+        command: Command,
+        known: &Known,
+        prepared: &Prepared,
+        home: &Namespace,
+    ) -> Self {
+        let mut program = Self::of_text(command, known.classified.clone(), prepared);
+        program.anywhere |= known.home.is_none();
+        program.home = known.home.clone().filter(|then| then != home);
+        program
+    }
+
+    /// A statement that nobody has seen.
+    pub(crate) fn of_nobody(command: Command) -> Self {
+        Self { anywhere: true, ..Self::of_opcode(command, StatementClass::Unprovable) }
+    }
+
+    /// Whether it runs SQL, and may so do something that its class doesn't tell.
+    pub(crate) const fn runs(&self) -> bool {
+        matches!(self.command, Command::Query | Command::Execute | Command::BulkExecute)
+    }
+
+    /// Whether it has or runs several statements, or nobody knows.
+    pub(crate) fn is_several(&self) -> bool {
+        self.shapes().any(|shape| !shape.single() && !shape.empty())
+            || (self.classified.is_none() && self.runs())
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = Shape> {
+        let executed = self.executed.iter().map(|known| known.classified.shape());
+        self.classified.iter().map(Classified::shape).chain(executed)
+    }
+
+    /// What it does to a transaction.
+    pub(crate) fn tx(&self) -> TxEffect {
+        if self.classified.is_none() && self.runs() {
+            return TxEffect::Mixed;
+        }
+        if !self.runs() {
+            return TxEffect::None;
+        }
+        let mut effects = self.shapes().map(Shape::tx).filter(|tx| *tx != TxEffect::None);
+        match (effects.next(), effects.next()) {
+            (None, _) => TxEffect::None,
+            (Some(effect), None) => effect,
+            (Some(_), Some(_)) => TxEffect::Mixed,
+        }
+    }
+
+    /// Whether it ends an open transaction with its changes kept, without saying so. `autocommit`
+    /// is what the session has: turning it on ends a transaction only where it was off.
+    pub(crate) fn commits_implicitly(&self, autocommit: bool) -> bool {
+        self.runs()
+            && self.shapes().any(|shape| {
+                shape.commits_implicitly() && !(shape.changes_autocommit() && autocommit)
+            })
+    }
+
+    /// The schemas it reaches beside the default one.
+    pub(crate) fn reach(&self) -> Reach<'_> {
+        let executed = self.executed.as_ref();
+        let texts = [self.classified.as_ref(), executed.map(|known| &known.classified)];
+        let details = texts.map(|text| text.and_then(Classified::detail).map(|all| &all.my));
+        if self.anywhere || details.into_iter().flatten().any(|detail| detail.any_schema) {
+            return Reach::Anywhere;
+        }
+        let names = details.map(|detail| detail.map_or(&[][..], |detail| &detail.schemas[..]));
+        let then = executed.and_then(|known| known.home.as_ref()).map(Namespace::database);
+        let home = self.home.as_ref().map(Namespace::database);
+        let more = [self.schema.as_deref(), home, then];
+        if names.iter().all(|names| names.is_empty()) && more.iter().all(Option::is_none) {
+            return Reach::Home;
+        }
+        Reach::Named(names, more)
+    }
+}

@@ -1,0 +1,397 @@
+//! Moving bytes: one task for both directions of a session.
+//!
+//! Purpose: W22. One loop awaits readiness of both sockets, reads once into the thread's buffer,
+//! has `client.rs` or `engine.rs` sort the bytes, and writes once. What can't be written stays
+//! pending, and its source isn't read until it is gone: backpressure, not buffering. A session
+//! without bytes in flight owns no buffer.
+//!
+//! When the client goes away the engine's socket is only shut down for writing and read to its
+//! end, so that what was running is seen to its end (proof.md 2). When the engine goes away with
+//! something owed, the lease is dropped without an outcome: invariant 7.
+//!
+//! Called by `session.rs`. It decides nothing about statements.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use tokio::io::AsyncWrite;
+use tokio::sync::oneshot;
+
+use crate::base::ids::Generation;
+use crate::base::limits;
+use crate::fence::code::Denial;
+use crate::gate::slot::Order;
+use crate::telemetry::worker::WorkerCounters;
+use crate::tls::Stream;
+use crate::wire::mysql::client::{self, Desk, Rest, Stop};
+use crate::wire::mysql::commands;
+use crate::wire::mysql::conversation::Conversation;
+use crate::wire::mysql::engine;
+use crate::wire::mysql::refusal;
+use crate::wire::shared::desk::{self, WorkerDesk};
+use crate::wire::shared::forced::{Action, Forced};
+use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::peer::{self, behind, poll_read};
+
+type Peer = peer::Peer<Rest>;
+
+/// Why a relay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both sides are done.
+    Done,
+    /// The proxy ended it.
+    Ended,
+    /// A protocol fault of the engine.
+    Fault,
+}
+
+/// Has the engine kill what this session runs; the receiver hears when that is done or given up.
+pub(crate) type Canceller = Box<dyn Fn() -> oneshot::Receiver<()> + Send>;
+
+/// One session's relay.
+pub(crate) struct Relay {
+    client: Peer,
+    engine: Peer,
+    conversation: Conversation,
+    counters: Arc<WorkerCounters>,
+    blocked: bool,
+    finishing: bool,
+    impatient: bool,
+    broken: Option<String>,
+    shut: bool,
+    end: Option<End>,
+    cancel: Option<oneshot::Receiver<()>>,
+    canceller: Canceller,
+}
+
+impl Relay {
+    /// A relay between two authenticated peers; what was read of each behind the login comes with
+    /// it.
+    pub(crate) fn new(
+        client: (Stream, BytesMut),
+        engine: (Stream, BytesMut),
+        conversation: Conversation,
+        counters: Arc<WorkerCounters>,
+        canceller: Canceller,
+    ) -> Self {
+        Self {
+            // A client that doesn't wait for its welcome has its bytes sorted as if held back.
+            blocked: !client.1.is_empty(),
+            client: Peer::new(client.0, client.1),
+            engine: Peer::new(engine.0, engine.1),
+            conversation,
+            counters,
+            finishing: false,
+            impatient: false,
+            broken: None,
+            shut: false,
+            end: None,
+            cancel: None,
+            canceller,
+        }
+    }
+
+    /// Relays until both sides are done.
+    ///
+    /// # Cancel safety
+    /// Not to be cancelled except to abandon the session: a lease that is held then counts as
+    /// abandoned.
+    pub(crate) async fn run(mut self: Box<Self>) -> End {
+        let bell = Arc::clone(&self.conversation.seats.home().slot().ordered);
+        loop {
+            let mut ordered = pin!(bell.notified());
+            let end = poll_fn(|cx| {
+                if ordered.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                match desk::lend(|desk| self.poll_step(cx, desk)) {
+                    Some(poll) => poll.map(Some),
+                    None => Poll::Ready(Some(End::Fault)),
+                }
+            })
+            .await;
+            match end {
+                Some(end) => return end,
+                None => self.obey(),
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        for (order, before) in self.conversation.seats.take_orders() {
+            self.obey_one(order, before);
+        }
+    }
+
+    fn obey_one(&mut self, order: Order, before: Generation) {
+        let conversation = &mut self.conversation;
+        let mut action = Action::None;
+        if order.has(Order::LOOK) {
+            conversation.look(&mut self.engine.pending);
+        }
+        if order.has(Order::ROLL_BACK) {
+            let midway = !self.client.rest.is_over();
+            action = conversation.order_roll_back(before, midway, &mut self.engine.pending);
+        }
+        if order.has(Order::STOP_WRITING) && action == Action::None {
+            action = conversation.order_stop();
+        }
+        if action == Action::Cancel && self.cancel.is_none() {
+            self.cancel = Some((self.canceller)());
+        }
+        self.finishing |= order.has(Order::FINISH);
+        let give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
+        if give_up || order.has(Order::END) {
+            self.end_now(give_up);
+        }
+    }
+
+    /// The end without waiting for a client that may have stopped reading. A lease that is held
+    /// counts as abandoned until the engine shows the connection gone.
+    fn end_now(&mut self, by_force: bool) {
+        if !by_force && self.conversation.forced == Forced::No {
+            self.stop_serving();
+        } else {
+            let refusal = self.conversation.refusal(Denial::RolledBack);
+            let sequence = self.conversation.next_sequence();
+            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            self.end = Some(End::Ended);
+        }
+        self.impatient = true;
+    }
+
+    /// 1053 for the client, and the end.
+    fn stop_serving(&mut self) {
+        let sequence = self.conversation.next_sequence();
+        let text = "terminating connection: the proxy is stopping; reconnect";
+        refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
+        self.end = Some(End::Ended);
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
+        // A read that came back pending has left the waker with its socket, and isn't tried again
+        // within this call.
+        let (mut engine_quiet, mut client_quiet) = (false, false);
+        loop {
+            let mut progress = self.poll_cancel(cx);
+            let to_client_clear = self.client.poll_flush(cx).is_ready();
+            let to_engine_clear = self.engine.poll_flush(cx).is_ready();
+            if let Some(end) = self.end
+                && (to_client_clear || self.impatient)
+            {
+                // Best effort: a TLS client is told of the close where that needs no waiting.
+                let _unheard = Pin::new(&mut self.client.stream).poll_shutdown(cx);
+                return Poll::Ready(end);
+            }
+            if self.end.is_none() {
+                if to_client_clear && self.engine.reads && !engine_quiet {
+                    engine_quiet = !self.read_engine(cx, desk);
+                    progress |= !engine_quiet;
+                }
+                if self.blocked && !self.conversation.must_wait() {
+                    self.blocked = false;
+                    self.sort_client(cx, desk, 0);
+                    progress = true;
+                }
+                if to_engine_clear && !client_quiet && self.may_read_client() {
+                    client_quiet = !self.read_client(cx, desk);
+                    progress |= !client_quiet;
+                }
+                self.after_step();
+            }
+            if self.end.is_some() || !self.engine.pending.is_empty() && to_engine_clear {
+                progress = true;
+            }
+            let over = !self.client.reads && !self.conversation.wants_word();
+            if over && to_engine_clear && !self.shut {
+                match Pin::new(&mut self.engine.stream).poll_shutdown(cx) {
+                    Poll::Ready(_) => self.shut = true,
+                    Poll::Pending => {}
+                }
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_cancel(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(cancel) = &mut self.cancel else { return false };
+        if Pin::new(cancel).poll(cx).is_pending() {
+            return false;
+        }
+        self.cancel = None;
+        self.conversation.cancel_delivered(&mut self.engine.pending);
+        true
+    }
+
+    /// The client is read while nothing waits to be written: its bytes on the way to the engine,
+    /// or the proxy's own answers on the way back.
+    fn may_read_client(&self) -> bool {
+        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+    }
+
+    fn after_step(&mut self) {
+        if self.conversation.guard.failed {
+            tracing::error!(
+                session = %self.conversation.seats.home().slot().id(),
+                "the engine refused the read-only guard; the session is ended"
+            );
+            self.end = Some(End::Fault);
+        }
+        if self.finishing && self.conversation.is_idle() && self.client.rest.is_over() {
+            refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
+            self.stop_serving();
+        }
+        if !self.client.writes && self.client.reads {
+            // Nobody reads the answers any more: see what is running to its end.
+            self.client.reads = false;
+        }
+        if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
+            self.conversation.look(&mut self.engine.pending);
+        }
+        if !self.engine.reads && self.end.is_none() {
+            self.end = Some(End::Done);
+        }
+    }
+
+    /// False when there is nothing to read now.
+    fn read_engine(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
+        let count = match poll_read(&mut self.engine.stream, cx, &mut desk.scratch) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_) | Err(_)) => {
+                self.engine.reads = false;
+                self.engine_gone();
+                return true;
+            }
+        };
+        let fresh = desk.scratch.get(..count).unwrap_or_default();
+        let held = std::mem::take(&mut self.engine.held);
+        if held.is_empty() {
+            let consumed = self.sort_engine(cx, fresh);
+            self.engine.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
+        } else {
+            let mut all = held;
+            all.extend_from_slice(fresh);
+            let consumed = self.sort_engine(cx, &all);
+            self.engine.held = behind(all, consumed);
+        }
+        true
+    }
+
+    /// Answers how many bytes are done with.
+    fn sort_engine(&mut self, cx: &mut Context<'_>, chunk: &[u8]) -> usize {
+        let mut out = Outgoing::new(chunk, &mut self.client.pending);
+        let sorted = engine::sort(
+            &mut self.conversation,
+            &mut self.engine.rest,
+            &mut out,
+            &mut self.engine.pending,
+        );
+        let direct = out.finish();
+        let bytes = chunk.get(direct).unwrap_or_default();
+        self.client.write(cx, bytes);
+        self.counters.relayed_to_client(chunk.len() as u64);
+        match sorted {
+            Ok(consumed) => consumed,
+            Err(fault) => {
+                tracing::error!(%fault, "session ended");
+                self.end = Some(End::Fault);
+                chunk.len()
+            }
+        }
+    }
+
+    /// The engine's end of file, or its connection broke. Where something that may have committed
+    /// was running, the client is told that nobody knows; else it sees the close.
+    fn engine_gone(&mut self) {
+        if let Some(what) = self.broken.take() {
+            let sequence = self.conversation.next_sequence();
+            refusal::error(&mut self.client.pending, sequence, 1835, "HY000", &what);
+            return;
+        }
+        if self.conversation.may_have_committed() && self.client.writes {
+            refusal::error(
+                &mut self.client.pending,
+                self.conversation.next_sequence(),
+                9790,
+                "08007",
+                "the connection to the engine was lost while a statement was running: it is not \
+                 known whether it was committed; look whether the change is there before \
+                 repeating it",
+            );
+        }
+    }
+
+    /// False when there is nothing to read now.
+    fn read_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
+        let count = match poll_read(&mut self.client.stream, cx, &mut desk.scratch) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_) | Err(_)) => {
+                self.client.reads = false;
+                self.client.held = BytesMut::new();
+                return true;
+            }
+        };
+        self.counters.relayed_to_engine(count as u64);
+        self.sort_client(cx, desk, count);
+        true
+    }
+
+    /// Sorts what is held and `count` fresh bytes of the desk's buffer.
+    fn sort_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk, count: usize) {
+        let now_ms = desk.now_ms();
+        let WorkerDesk { scratch, classifier, .. } = desk;
+        let fresh = scratch.get(..count).unwrap_or_default();
+        let mut tools = Desk { classifier, now_ms };
+        let held = std::mem::take(&mut self.client.held);
+        if held.is_empty() {
+            let consumed = self.sort_client_chunk(cx, &mut tools, fresh);
+            self.client.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
+        } else {
+            let mut all = held;
+            all.extend_from_slice(fresh);
+            let consumed = self.sort_client_chunk(cx, &mut tools, &all);
+            self.client.held = behind(all, consumed);
+        }
+    }
+
+    /// Answers how many bytes are done with.
+    fn sort_client_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        desk: &mut Desk<'_>,
+        chunk: &[u8],
+    ) -> usize {
+        let mut out = Outgoing::new(chunk, &mut self.engine.pending);
+        let (consumed, stop) = client::sort(
+            &mut self.conversation,
+            &mut self.client.rest,
+            desk,
+            &mut out,
+            &mut self.client.pending,
+        );
+        let direct = out.finish();
+        let bytes = chunk.get(direct).unwrap_or_default();
+        self.engine.write(cx, bytes);
+        match stop {
+            None | Some(Stop::More) => consumed,
+            Some(Stop::Blocked) => {
+                self.blocked = true;
+                consumed
+            }
+            Some(Stop::Broken(what)) => {
+                // Told once the engine has answered what came before.
+                self.broken = Some(what);
+                self.client.reads = false;
+                chunk.len()
+            }
+        }
+    }
+}

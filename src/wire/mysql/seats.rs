@@ -1,0 +1,336 @@
+//! Where a session sits: one seat at the gate of its default schema, and others for as long as its
+//! program or transaction reaches other schemas.
+//!
+//! Purpose: W2, W3 and W7 of wire.md for sessions that choose their schema anew at any time. A
+//! program is admitted at the gate of the default schema and at each gate it names, or nowhere;
+//! the leases are released together, by the engine's answer. A default schema that is left while a
+//! transaction is open keeps its lease.
+//!
+//! Invariant: at most one seat per gate, since a gate's table has one place per session.
+//! Pure; used by `conversation.rs`. It doesn't know what a program is.
+
+use std::sync::Arc;
+
+use crate::base::ids::{Generation, Namespace};
+use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::lease::Lease;
+use crate::gate::registry::{Gate, Gates};
+use crate::gate::slot::{Order, Running};
+use crate::sql::StatementClass;
+
+/// Which schemas a program reaches beside the default one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reach<'a> {
+    /// None.
+    Home,
+    /// Those among these names that are schemas with a gate.
+    Named([&'a [String]; 2], [Option<&'a str>; 3]),
+    /// It may be any of the engine.
+    Anywhere,
+}
+
+/// Seats and leases of one session.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    gates: Arc<Gates>,
+    home: Arc<Seat>,
+    lease: Option<Lease>,
+    elsewhere: Vec<Lease>,
+    /// The gates of this engine, and how many gates there were when the list was made.
+    engine_gates: (u64, Vec<Arc<Gate>>),
+}
+
+impl Seats {
+    pub(crate) fn new(gates: Arc<Gates>, home: Arc<Seat>) -> Self {
+        let engine_gates = (0, Vec::new());
+        Self { gates, home, lease: None, elsewhere: Vec::new(), engine_gates }
+    }
+
+    /// The seat at the default schema's gate.
+    pub(crate) const fn home(&self) -> &Arc<Seat> {
+        &self.home
+    }
+
+    /// The lease of what runs, if anything does.
+    pub(crate) const fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.lease.iter().chain(&self.elsewhere)
+    }
+
+    /// Whether any lease is held.
+    pub(crate) const fn is_holding(&self) -> bool {
+        self.lease.is_some() || !self.elsewhere.is_empty()
+    }
+
+    /// Whether one of the leases is a writer's.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.leases().any(|lease| lease.stamp().writer)
+    }
+
+    /// Whether every gate that this session holds a lease of, and the default schema's, is open
+    /// and of the lease's own generation.
+    pub(crate) fn is_at_ease(&self) -> bool {
+        self.home.gate().word().all_open()
+            && self.leases().all(|lease| {
+                let word = lease.seat().gate().word();
+                word.all_open() && word.generation() == lease.stamp().generation
+            })
+    }
+
+    /// Whether a lease of a generation before `before` is held that a drain may wait for.
+    pub(crate) fn holds_older(&self, before: Generation) -> bool {
+        self.leases().map(Lease::stamp).any(|stamp| {
+            let counts = stamp.writer || stamp.running == Running::Unguarded;
+            counts && stamp.generation < before
+        })
+    }
+
+    /// Admits a program at every gate it reaches. `begins` says that nothing of it has been
+    /// forwarded. With [`Guard::On`] from any gate the guard is on.
+    ///
+    /// # Errors
+    /// The first refusal; leases that were taken for it are given back, others stay.
+    pub(crate) fn admit(
+        &mut self,
+        class: StatementClass,
+        reach: Reach<'_>,
+        now_ms: u64,
+    ) -> Result<Guard, Box<Refusal>> {
+        let kept = (self.lease.is_some(), self.elsewhere.len());
+        let admitted = self.admit_all(class, reach, now_ms);
+        if admitted.is_err() {
+            for lease in self.elsewhere.drain(kept.1..) {
+                lease.unused();
+            }
+            if let Some(lease) = self.lease.take_if(|_| !kept.0) {
+                lease.unused();
+            }
+        }
+        admitted
+    }
+
+    fn admit_all(
+        &mut self,
+        class: StatementClass,
+        reach: Reach<'_>,
+        now_ms: u64,
+    ) -> Result<Guard, Box<Refusal>> {
+        let mut guard = match &mut self.lease {
+            Some(lease) => self.home.extend(lease, class, true)?,
+            None => {
+                let (lease, guard) = self.home.begin(class, now_ms)?;
+                self.lease = Some(lease);
+                guard
+            }
+        };
+        if matches!(reach, Reach::Home) {
+            return Ok(guard);
+        }
+        self.refresh();
+        let gates = std::mem::take(&mut self.engine_gates);
+        let mut outcome = Ok(());
+        for gate in gates.1.iter().filter(|gate| is_meant(gate, reach)) {
+            outcome = self.admit_at(gate, class, now_ms).map(|other| {
+                if other == Guard::On {
+                    guard = Guard::On;
+                }
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.engine_gates = gates;
+        outcome.map(|()| guard)
+    }
+
+    fn admit_at(
+        &mut self,
+        gate: &Arc<Gate>,
+        class: StatementClass,
+        now_ms: u64,
+    ) -> Result<Guard, Box<Refusal>> {
+        if Arc::ptr_eq(gate, self.home.gate()) {
+            return Ok(Guard::Off);
+        }
+        let mut held = self.elsewhere.iter_mut();
+        if let Some(lease) = held.find(|lease| Arc::ptr_eq(lease.seat().gate(), gate)) {
+            return lease.extend(class, true);
+        }
+        let (lease, guard) = self.home.take_beside(Arc::clone(gate)).begin(class, now_ms)?;
+        self.elsewhere.push(lease);
+        Ok(guard)
+    }
+
+    /// Brings the list of this engine's gates up to date.
+    fn refresh(&mut self) {
+        let made = self.gates.made();
+        if self.engine_gates.0 != made {
+            let engine = self.home.gate().namespace().engine().clone();
+            let mut all = self.gates.all();
+            all.retain(|gate| *gate.namespace().engine() == engine);
+            self.engine_gates = (made, all);
+        }
+    }
+
+    /// The engine has shown that nothing is left of what the leases stand for.
+    pub(crate) fn release(&mut self) {
+        self.set_unsure(false);
+        if let Some(lease) = self.lease.take() {
+            lease.answered();
+        }
+        for lease in self.elsewhere.drain(..) {
+            lease.answered();
+        }
+    }
+
+    /// Nothing runs; a transaction is open, or may be.
+    pub(crate) fn pause(&mut self) {
+        for lease in self.lease.iter_mut().chain(&mut self.elsewhere) {
+            lease.paused();
+        }
+    }
+
+    /// Gives back what was taken for a program of which nothing was forwarded. Not for sessions
+    /// in a transaction.
+    pub(crate) fn unused(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.unused();
+        }
+        for lease in self.elsewhere.drain(..) {
+            lease.unused();
+        }
+    }
+
+    /// Whether the leases are held only because the last answer told no status.
+    pub(crate) fn set_unsure(&self, unsure: bool) {
+        for lease in self.leases() {
+            lease.seat().slot().set_unsure(unsure);
+        }
+    }
+
+    /// The default schema is another one now.
+    pub(crate) fn move_home(&mut self, namespace: &Namespace) {
+        if self.home.gate().namespace() == namespace {
+            return;
+        }
+        let gate = self.gates.gate(namespace);
+        let there = |lease: &Lease| Arc::ptr_eq(lease.seat().gate(), &gate);
+        let held = self.elsewhere.iter().position(there).map(|at| self.elsewhere.swap_remove(at));
+        let home = match &held {
+            Some(lease) => Arc::clone(lease.seat()),
+            None => self.home.take_beside(gate),
+        };
+        self.elsewhere.extend(std::mem::replace(&mut self.lease, held));
+        self.home = home;
+    }
+
+    /// Takes the orders that were given at any seat, with the generation below which they hold.
+    pub(crate) fn take_orders(&self) -> Vec<(Order, Generation)> {
+        let others = self.elsewhere.iter().map(|lease| lease.seat().slot().take_orders());
+        let mut orders = vec![self.home.slot().take_orders()];
+        orders.extend(others);
+        orders.retain(|(order, _)| !order.is_none());
+        orders
+    }
+}
+
+/// Names are compared without regard to case: whether the engine does is its own setting, and
+/// asking one gate too many is the safe side.
+fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
+    let database = gate.namespace().database();
+    match reach {
+        Reach::Home => false,
+        Reach::Anywhere => true,
+        Reach::Named(names, more) => {
+            let names = names.into_iter().flatten().map(String::as_str);
+            names.chain(more.into_iter().flatten()).any(|name| name.eq_ignore_ascii_case(database))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::SessionId;
+    use crate::fence::code::Denial;
+    use crate::fence::record::InFlight;
+    use crate::fence::verdict::Overlay;
+    use crate::gate::slot::Card;
+
+    fn seats(names: &[&str]) -> (Seats, Vec<Arc<Gate>>) {
+        let gates = Arc::new(Gates::new(Generation(1)));
+        gates.recovered();
+        let all: Vec<_> =
+            names.iter().map(|name| gates.gate(&Namespace::parse(name).unwrap())).collect();
+        let home = Seat::take(Arc::clone(&all[0]), SessionId(1), Card::default());
+        (Seats::new(gates, home), all)
+    }
+
+    fn name(text: &str) -> Vec<String> {
+        vec![text.to_owned()]
+    }
+
+    fn named(names: &[String]) -> Reach<'_> {
+        Reach::Named([names, &[]], [None; 3])
+    }
+
+    #[test]
+    fn a_program_is_admitted_everywhere_or_nowhere() {
+        let (mut seats, gates) = seats(&["e/a", "e/b", "f/b"]);
+        gates[1].overlay(Overlay::Installing, InFlight::Finish);
+        gates[2].overlay(Overlay::Installing, InFlight::Finish);
+        let write = StatementClass::Write;
+        assert_eq!(seats.admit(write, Reach::Home, 0).unwrap(), Guard::Off);
+        seats.release();
+        for reach in [named(&name("B")), Reach::Named([&[], &[]], [None, Some("b"), None])] {
+            let refused = seats.admit(write, reach, 0).unwrap_err();
+            assert_eq!(refused.denial, Denial::WriteFenced);
+            assert_eq!(refused.namespace, Namespace::parse("e/b").unwrap());
+            assert!(!seats.is_holding());
+        }
+        assert!(seats.admit(write, Reach::Anywhere, 0).is_err());
+        let read = StatementClass::Read;
+        assert_eq!(seats.admit(read, named(&name("b")), 0).unwrap(), Guard::On);
+        assert_eq!(gates[1].session_count(), 1);
+        // Refused in a transaction: what was held before stays.
+        assert!(seats.admit(write, named(&name("b")), 0).is_err());
+        assert!(seats.is_holding());
+        seats.release();
+        assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 0));
+    }
+
+    #[test]
+    fn a_default_schema_left_in_a_transaction_keeps_its_lease_and_is_found_again() {
+        let (mut seats, gates) = seats(&["e/a", "e/b"]);
+        let (a, b) = (Namespace::parse("e/a").unwrap(), Namespace::parse("e/b").unwrap());
+        seats.admit(StatementClass::Write, Reach::Home, 0).unwrap();
+        let writes = |gate: &Gate| {
+            gate.sessions().first().and_then(|slot| slot.stamp()).is_some_and(|s| s.writer)
+        };
+        seats.move_home(&b);
+        assert!(writes(&gates[0]) && !writes(&gates[1]));
+        seats.admit(StatementClass::Write, Reach::Home, 0).unwrap();
+        assert!(writes(&gates[0]) && writes(&gates[1]));
+        seats.move_home(&a);
+        assert!(writes(&gates[0]) && writes(&gates[1]));
+        assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 1));
+        seats.release();
+        assert!(!writes(&gates[0]));
+        assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 0));
+    }
+
+    #[test]
+    fn an_order_at_any_gate_is_heard() {
+        let (mut seats, gates) = seats(&["e/a", "e/b"]);
+        seats.admit(StatementClass::Write, named(&name("b")), 0).unwrap();
+        gates[1].sessions()[0].order(Order::ROLL_BACK, Generation(9));
+        let orders = seats.take_orders();
+        assert_eq!(orders.len(), 1);
+        assert!(orders[0].0.has(Order::ROLL_BACK) && orders[0].1 == Generation(9));
+        assert!(seats.take_orders().is_empty());
+        seats.release();
+    }
+}

@@ -1,0 +1,427 @@
+//! One MySQL client connection from its first byte to its end.
+//!
+//! Purpose: puts the parts in order: the engine's greeting, the client's login, route, TLS on
+//! either side, authentication, seat at the gate, relay. W24, W25, W26. Called by
+//! `wire/shared/workers.rs`, one task per connection. What the client is told when it doesn't come
+//! to a session is written here.
+//!
+//! The engine is connected to before the client's login is read (`startup.rs` says why): the
+//! listener's default engine. A database that lives on another one is logged in to there with that
+//! engine's nonce, which the client is given by a request to switch the method.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::base::ids::{EngineName, Namespace};
+use crate::base::limits;
+use crate::gate::admission::Seat;
+use crate::gate::registry::Gates;
+use crate::gate::slot::Card;
+use crate::sql::MyServer;
+use crate::telemetry::spawn::PanicReport;
+use crate::telemetry::worker::WorkerCounters;
+use crate::tls::Stream;
+use crate::wire::mysql::auth::{self, AuthEnd, Bridge, Exchange, Welcome};
+use crate::wire::mysql::capabilities as bits;
+use crate::wire::mysql::conversation::{Begun, Conversation};
+use crate::wire::mysql::effects::NO_SCHEMA;
+use crate::wire::mysql::endpoint::{Endpoint, Greeted};
+use crate::wire::mysql::frame;
+use crate::wire::mysql::own_key::OwnKey;
+use crate::wire::mysql::relay::{End, Relay};
+use crate::wire::mysql::startup::{self, Arrived, Greeting, Knock, Login};
+use crate::wire::shared::accepted::{Accepted, ClientSideTls};
+use crate::wire::shared::denials::Denials;
+use crate::wire::shared::directory::{Directory, Target};
+use crate::wire::shared::sessions::{Counted, Sessions};
+
+/// One listener's settings.
+#[derive(Debug)]
+pub struct Settings {
+    /// Engine that greets, and where databases without a route of their own are.
+    pub default_engine: EngineName,
+    /// TLS towards clients.
+    pub tls: ClientSideTls,
+}
+
+/// Stops statements of the proxy's own sessions, over connections that are not theirs: the MySQL
+/// protocol has no other way.
+pub trait Killer: Send + Sync + std::fmt::Debug {
+    /// `KILL QUERY` of a connection, by the engine's own number. The receiver hears when the engine
+    /// has taken it, or when that was given up: bounded in time by the implementation.
+    fn kill_query(&self, engine: &EngineName, thread: u32) -> oneshot::Receiver<()>;
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The gates.
+    pub gates: Arc<Gates>,
+    /// Names to namespaces.
+    pub directory: Arc<dyn Directory<Endpoint>>,
+    /// Codes and counts of denials.
+    pub denials: Arc<Denials>,
+    /// Numbers and counts of sessions, all protocols' together.
+    pub sessions: Arc<Sessions>,
+    /// Stops statements.
+    pub killer: Arc<dyn Killer>,
+    /// The proxy's own RSA key.
+    pub own_key: Arc<OwnKey>,
+}
+
+/// An error for a client that gets no session.
+#[derive(Debug)]
+struct Farewell {
+    client: Stream,
+    /// The packet's number; 0 before the greeting, and then without an SQLSTATE.
+    sequence: u8,
+    errno: u16,
+    sqlstate: &'static str,
+    text: String,
+}
+
+/// Why there is no session.
+enum NoSession {
+    /// The client is to be told.
+    Tell(Box<Farewell>),
+    /// It has been told, or is gone.
+    Quiet(String),
+}
+
+impl<E: std::error::Error> From<E> for NoSession {
+    fn from(error: E) -> Self {
+        Self::Quiet(error.to_string())
+    }
+}
+
+fn tell(
+    client: Stream,
+    sequence: u8,
+    (errno, sqlstate): (u16, &'static str),
+    text: impl ToString,
+) -> NoSession {
+    let text = text.to_string();
+    NoSession::Tell(Box::new(Farewell { client, sequence, errno, sqlstate, text }))
+}
+
+/// The engines' own numbers.
+const TOO_MANY: (u16, &str) = (1040, "08004");
+const BAD_HANDSHAKE: (u16, &str) = (1043, "08S01");
+const UNKNOWN_DATABASE: (u16, &str) = (1049, "42000");
+const STOPPING: (u16, &str) = (1053, "08S01");
+const NETWORK: (u16, &str) = (1158, "08S01");
+const INSECURE: (u16, &str) = (3159, "HY000");
+/// A client's own number, by the design: the connection behind the proxy can't be made.
+const UNREACHABLE: (u16, &str) = (2003, "HY000");
+
+/// Serves one connection to its end. `client` is its address for people.
+///
+/// # Cancel safety
+/// Dropping the future abandons the session: see `relay.rs`.
+pub(crate) async fn serve(
+    accepted: Accepted,
+    client: String,
+    settings: Arc<Settings>,
+    shared: Arc<Shared>,
+    counters: Arc<WorkerCounters>,
+) {
+    let _report = PanicReport::of("session");
+    counters.connection_accepted();
+    let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
+    // Boxed: an idle session shouldn't go on owning the room that its beginning took.
+    let prepared = timeout(bound, Box::pin(prepare(accepted, &settings, &shared))).await;
+    let ready = match prepared {
+        Ok(Ok(ready)) => ready,
+        Ok(Err(NoSession::Quiet(reason))) => {
+            counters.connection_refused();
+            tracing::debug!(%client, %reason, "no session");
+            return;
+        }
+        Ok(Err(NoSession::Tell(farewell))) => {
+            counters.connection_refused();
+            tracing::debug!(%client, reason = %farewell.text, "no session");
+            let said = timeout(bound, Box::pin(say(*farewell))).await;
+            drop(said);
+            return;
+        }
+        Err(_) => {
+            counters.connection_refused();
+            tracing::debug!(%client, "no session: it took too long to log in");
+            return;
+        }
+    };
+    let _counted = shared.sessions.opened();
+    counters.session_opened();
+    run(*ready, client, &shared, &counters).await;
+    counters.session_closed();
+}
+
+/// Two peers that know each other, and the place they take.
+struct Ready<'a> {
+    place: Counted<'a>,
+    client: Stream,
+    engine: Stream,
+    login: Login,
+    greeting: Greeting,
+    target: Target<Endpoint>,
+    exchange: Exchange,
+    welcome: Welcome,
+}
+
+/// An engine that has greeted.
+struct Host {
+    stream: Stream,
+    greeting: Greeting,
+    endpoint: Arc<Endpoint>,
+}
+
+/// Everything up to the engine's OK.
+async fn prepare<'a>(
+    accepted: Accepted,
+    settings: &Settings,
+    shared: &'a Shared,
+) -> Result<Box<Ready<'a>>, NoSession> {
+    let client = startup::stream(accepted)?;
+    if !shared.directory.is_open() {
+        return Err(tell(client, 0, STOPPING, "the proxy is stopping; reconnect"));
+    }
+    // Before the engine is connected to: a login that never ends holds a connection there.
+    let Some(place) = shared.sessions.place() else {
+        let text = "Too many connections: the proxy's max_sessions is reached; retry later";
+        return Err(tell(client, 0, TOO_MANY, text));
+    };
+    let (client, host) = meet(client, settings, shared).await?;
+    let arrived = match startup::greet(client, &host.greeting, &settings.tls).await? {
+        Knock::Login(arrived) => *arrived,
+        Knock::Plaintext(client, sequence) => {
+            let text = "this listener takes encrypted connections only; connect with \
+                        ssl-mode=REQUIRED or stronger";
+            return Err(tell(client, sequence, INSECURE, text));
+        }
+        Knock::Nonsense(client, sequence) => {
+            return Err(tell(client, sequence, BAD_HANDSHAKE, "Bad handshake"));
+        }
+    };
+    let target = match resolve(&arrived.login, settings, shared) {
+        Ok(target) => target,
+        Err(reason) => {
+            let sequence = arrived.sequence.wrapping_add(1);
+            return Err(tell(arrived.client, sequence, UNKNOWN_DATABASE, reason));
+        }
+    };
+    let (arrived, host) = if target.endpoint.name() == host.endpoint.name() {
+        (arrived, host)
+    } else {
+        elsewhere(arrived, host, &target).await?
+    };
+    log_in(place, arrived, host, target, shared).await.map(Box::new)
+}
+
+/// Connects to the engine that is to greet.
+async fn meet(
+    client: Stream,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<(Stream, Host), NoSession> {
+    let endpoint = match shared.directory.endpoint(&settings.default_engine) {
+        Ok(endpoint) => endpoint,
+        Err(reason) => return Err(tell(client, 0, UNREACHABLE, reason)),
+    };
+    match endpoint.connect().await {
+        Ok(Greeted::Welcome(stream, greeting)) => {
+            Ok((client, Host { stream, greeting: *greeting, endpoint }))
+        }
+        Ok(Greeted::Refused(payload)) => {
+            send_last(client, 0, &payload).await;
+            let name = endpoint.name();
+            Err(NoSession::Quiet(format!("engine {name} greets with an error")))
+        }
+        Err(error) => {
+            let text = format!("{error}; look whether the engine is up");
+            Err(tell(client, 0, UNREACHABLE, text))
+        }
+    }
+}
+
+fn resolve(
+    login: &Login,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<Target<Endpoint>, String> {
+    let engine = &settings.default_engine;
+    let Some(name) = &login.database else {
+        let namespace = Namespace::new(engine.clone(), NO_SCHEMA).map_err(|e| e.to_string())?;
+        return Ok(Target { namespace, endpoint: shared.directory.endpoint(engine)? });
+    };
+    let Ok(name) = std::str::from_utf8(name) else {
+        return Err("Unknown database: its name isn't UTF-8".to_owned());
+    };
+    shared.directory.resolve(engine, name)
+}
+
+/// The client's database is on another engine: has the client prove its password for that one.
+async fn elsewhere(
+    arrived: Arrived,
+    greeter: Host,
+    target: &Target<Endpoint>,
+) -> Result<(Arrived, Host), NoSession> {
+    let Arrived { mut client, mut login, sequence } = arrived;
+    let next = sequence.wrapping_add(1);
+    let endpoint = Arc::clone(&target.endpoint);
+    let (stream, greeting) = match endpoint.connect().await {
+        Ok(Greeted::Welcome(stream, greeting)) => (stream, *greeting),
+        Ok(Greeted::Refused(payload)) => {
+            send_last(client, next, &payload).await;
+            let name = endpoint.name();
+            return Err(NoSession::Quiet(format!("engine {name} greets with an error")));
+        }
+        Err(error) => {
+            let text = format!("{error}; look whether the engine is up");
+            return Err(tell(client, next, UNREACHABLE, text));
+        }
+    };
+    let agreed = login.agreed(&greeter.greeting);
+    if agreed != login.agreed(&greeting) || !agreed.has(bits::PLUGIN_AUTH) {
+        let text = format!(
+            "database {} is on engine {}, which offers other capabilities than {}, the engine of \
+             this listener; connect to a listener of that engine",
+            target.namespace.database(),
+            endpoint.name(),
+            greeter.endpoint.name()
+        );
+        return Err(tell(client, next, UNREACHABLE, text));
+    }
+    let mut request = vec![0xfe];
+    request.extend_from_slice(&greeting.plugin);
+    request.push(0);
+    request.extend_from_slice(&greeting.nonce);
+    request.push(0);
+    let mut packet = BytesMut::new();
+    frame::put(&mut packet, next, &request);
+    client.write_all(&packet).await?;
+    client.flush().await?;
+    let (sequence, proof) = startup::packet(&mut client).await?;
+    login.set_auth(Some(&greeting.plugin), proof);
+    Ok((Arrived { client, login, sequence }, Host { stream, greeting, endpoint }))
+}
+
+/// From the login packet to the engine's OK.
+async fn log_in<'a>(
+    place: Counted<'a>,
+    arrived: Arrived,
+    host: Host,
+    target: Target<Endpoint>,
+    shared: &Shared,
+) -> Result<Ready<'a>, NoSession> {
+    let Arrived { mut client, mut login, sequence } = arrived;
+    let Host { stream, greeting, endpoint } = host;
+    let next = sequence.wrapping_add(1);
+    let (mut engine, engine_next) = match endpoint.encrypt(stream, &greeting, &login).await {
+        Ok(encrypted) => encrypted,
+        Err(error) => return Err(tell(client, next, UNREACHABLE, error)),
+    };
+    let bridge = match (is_secure(&client), is_secure(&engine)) {
+        (true, true) | (false, false) => Bridge::Straight,
+        (true, false) => Bridge::Seal,
+        (false, true) => Bridge::Unseal(shared.own_key.pair().await?),
+    };
+    let factors = login.agreed(&greeting).has(bits::MULTI_FACTOR);
+    let numbers = (next, engine_next.wrapping_add(1));
+    let mut exchange = Exchange::begin(&mut login, &greeting.nonce, bridge, numbers, factors);
+    let database = login.database.as_ref().map(|_| target.namespace.database());
+    let mut packet = BytesMut::new();
+    frame::put(&mut packet, engine_next, &login.packet(engine.is_tls(), database));
+    let sent = async {
+        engine.write_all(&packet).await?;
+        engine.flush().await
+    };
+    let outcome = match sent.await {
+        Ok(()) => auth::carry(&mut exchange, &mut client, &mut engine).await,
+        Err(_) => Err(AuthEnd::EngineGone),
+    };
+    match outcome {
+        Ok(welcome) => {
+            Ok(Ready { place, client, engine, login, greeting, target, exchange, welcome })
+        }
+        Err(end @ (AuthEnd::EngineGone | AuthEnd::Password(_))) => {
+            let text = format!("engine {}: {end}; look at the engine's log", endpoint.name());
+            Err(tell(client, exchange.client_sequence(), NETWORK, text))
+        }
+        Err(end @ (AuthEnd::Refused | AuthEnd::ClientGone | AuthEnd::Broken(_))) => {
+            Err(NoSession::Quiet(end.to_string()))
+        }
+    }
+}
+
+/// What clients and servers take for safe enough to send a password over.
+fn is_secure(stream: &Stream) -> bool {
+    stream.is_tls() || matches!(stream, Stream::Unix(_))
+}
+
+async fn run(
+    ready: Ready<'_>,
+    client: String,
+    shared: &Arc<Shared>,
+    counters: &Arc<WorkerCounters>,
+) {
+    let Ready { place: _place, client: client_stream, engine, login, greeting, target, .. } = ready;
+    let Welcome { ok, from_client, from_engine } = ready.welcome;
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or("?").to_owned();
+    let program = login.attribute(b"program_name").map(text).unwrap_or_default();
+    // Nothing of a MySQL session is held, so nothing has to follow a route.
+    let card = Card { client, user: text(&login.user), application_name: program, came_by: None };
+    let id = shared.sessions.number();
+    let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
+    // The number goes beyond what fits here only on a server that has had two billion connections.
+    seat.slot().set_engine_pid(i32::from_ne_bytes(greeting.thread.to_ne_bytes()));
+    let begun = Begun {
+        agreed: login.agreed(&greeting),
+        ok,
+        charset: login.charset(),
+        server: MyServer::from_greeting(&greeting.version),
+        exchange: ready.exchange,
+    };
+    let (killer, endpoint) = (Arc::clone(&shared.killer), Arc::clone(&target.endpoint));
+    let canceller = Box::new(move || killer.kill_query(endpoint.name(), greeting.thread));
+    let gates = Arc::clone(&shared.gates);
+    let conversation = Conversation::new(seat, gates, Arc::clone(&shared.denials), begun);
+    // Boxed, so that it is in this session's memory once, not in each future that it moved through.
+    let relay = Box::new(Relay::new(
+        (client_stream, from_client),
+        (engine, from_engine),
+        conversation,
+        Arc::clone(counters),
+        canceller,
+    ));
+    if relay.run().await == End::Fault {
+        tracing::warn!(session = %id, "session ended by a fault");
+    }
+}
+
+/// Sends an error and closes. Bounded by the caller's time limit.
+async fn say(farewell: Farewell) {
+    let Farewell { client, sequence, errno, sqlstate, text } = farewell;
+    let mut payload = vec![0xff];
+    payload.extend_from_slice(&errno.to_le_bytes());
+    // Before the greeting clients don't expect an SQLSTATE, and would show it as text.
+    if sequence > 0 {
+        payload.push(b'#');
+        payload.extend_from_slice(sqlstate.as_bytes());
+    }
+    payload.extend_from_slice(text.as_bytes());
+    send_last(client, sequence, &payload).await;
+}
+
+async fn send_last(mut client: Stream, sequence: u8, payload: &[u8]) {
+    let mut packet = BytesMut::new();
+    frame::put(&mut packet, sequence, payload);
+    if client.write_all(&packet).await.is_ok() {
+        // The client has its error or is gone: either way the connection ends here.
+        let _unheard = client.shutdown().await;
+    }
+}

@@ -1,0 +1,233 @@
+//! The census: what must be seen, and what must not block.
+//!
+//! Servers of their own where the engine's cache of transactions is looked at: other tests' looks
+//! would keep it from being refreshed.
+
+use std::collections::HashMap;
+
+use fencewire::base::ids::SessionId;
+use fencewire::engine::{EngineError, MyEngine, Orphan, ProxySession, ProxyView, Terminated, Why};
+
+use crate::on_both;
+use crate::site::{Site, own, settings, thread};
+use crate::support::MyFlavour;
+
+on_both!(
+    an_open_writer_blocks_until_its_end,
+    sessions_around_the_proxy_block_in_a_transaction_and_count_when_idle,
+    a_session_of_the_proxy_blocks_as_a_writer_only,
+    an_orphan_blocks_until_it_is_gone_and_termination_spares_another_run,
+    a_killed_thread_blocks_while_it_rolls_back,
+    a_restart_voids_the_cutoff,
+    a_missing_schema_is_an_answer_and_two_servers_are_two,
+    without_the_right_to_see_others_nothing_is_proven,
+);
+
+fn key(thread: u32) -> i32 {
+    i32::from_ne_bytes(thread.to_ne_bytes())
+}
+
+fn proxied(thread: u32, is_writer: bool) -> ProxyView {
+    let session = ProxySession { session: SessionId(7), is_writer, in_program: false };
+    ProxyView { sessions: HashMap::from([(key(thread), session)]), ..ProxyView::default() }
+}
+
+async fn an_open_writer_blocks_until_its_end(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let mut client = site.client();
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (1)").ok();
+    let mut elsewhere = Site::new(&cluster).client();
+    elsewhere.query("BEGIN").ok();
+    elsewhere.query("INSERT INTO t VALUES (1)").ok();
+
+    let cutoff = site.cutoff().await;
+    let entries: Vec<i32> = cutoff.entries().iter().map(|entry| entry.pid).collect();
+    assert_eq!(entries, [key(thread(&client))]);
+    let blockers = site.census(&cutoff, &ProxyView::default()).await.unwrap_err();
+    assert_eq!(blockers.len(), 1, "{blockers:?}");
+    let blocker = &blockers[0];
+    assert_eq!((blocker.pid, blocker.why), (Some(key(thread(&client))), Why::OpenAtCutoff));
+    assert_eq!((blocker.user.as_str(), blocker.state.as_str()), ("wire", "idle in transaction"));
+    assert!(blocker.age_ms.is_some(), "{blocker:?}");
+
+    client.query("COMMIT").ok();
+    let counts = site.clear_at_last(&cutoff, &ProxyView::default()).await;
+    assert_eq!((counts.cutoff, counts.direct_idle), (1, 1));
+}
+
+async fn sessions_around_the_proxy_block_in_a_transaction_and_count_when_idle(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let mut client = site.client();
+    let cutoff = site.cutoff().await;
+    let sole = ProxyView { sole_path_required: true, ..ProxyView::default() };
+    let counts = site.clear_at_last(&cutoff, &ProxyView::default()).await;
+    assert_eq!(counts.direct_idle, 1);
+    assert_eq!(site.whys(&cutoff, &sole).await, [Why::DirectIdle]);
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (1)").ok();
+    let whys = site.whys(&cutoff, &ProxyView::default()).await;
+    // MySQL lists table locks, so it is known to have written; elsewhere its transaction is seen.
+    let expected = match flavour {
+        MyFlavour::MySql => Why::Writing,
+        MyFlavour::MariaDb => Why::DirectInTransaction,
+    };
+    assert_eq!(whys, [expected]);
+    client.query("ROLLBACK").ok();
+    site.clear_at_last(&cutoff, &ProxyView::default()).await;
+
+    // A statement that runs, in no transaction that the engine's cache would show.
+    client.begin_query("SELECT SLEEP(600)").unwrap();
+    site.waits(thread(&client), "User sleep");
+    let whys = site.whys(&cutoff, &ProxyView::default()).await;
+    assert_eq!(whys, [Why::DirectInTransaction]);
+    site.sql(&format!("KILL {}", thread(&client)));
+}
+
+async fn a_session_of_the_proxy_blocks_as_a_writer_only(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let mut client = site.client();
+    client.query("BEGIN").ok();
+    client.query("SELECT * FROM t").ok();
+    let cutoff = site.cutoff().await;
+    let id = thread(&client);
+    assert_eq!(site.whys(&cutoff, &proxied(id, true)).await, [Why::OpenAtCutoff]);
+    let counts = site.census(&cutoff, &proxied(id, false)).await.unwrap();
+    assert_eq!((counts.proxied, counts.readers_exempt), (1, 1));
+    client.query("COMMIT").ok();
+    site.clear_at_last(&cutoff, &proxied(id, true)).await;
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (1)").ok();
+    assert_eq!(site.whys(&cutoff, &proxied(id, true)).await.len(), 1);
+    if flavour == MyFlavour::MySql {
+        // A session that the proxy took for a reader is found out by its locks.
+        assert_eq!(site.whys(&cutoff, &proxied(id, false)).await, [Why::Writing]);
+    }
+}
+
+async fn an_orphan_blocks_until_it_is_gone_and_termination_spares_another_run(flavour: MyFlavour) {
+    let site = Site::shared(flavour);
+    let mut client = site.client();
+    let id = thread(&client);
+    let orphan = Orphan { pid: key(id), session: SessionId(3), backend_start: None };
+    let view = ProxyView { orphans: vec![orphan], ..ProxyView::default() };
+    let cutoff = site.cutoff().await;
+    let blockers = site.census(&cutoff, &view).await.unwrap_err();
+    assert_eq!((blockers[0].why, blockers[0].session), (Why::Orphan, Some(SessionId(3))));
+
+    let seen = site.engine.activity(&[key(id), key(u32::MAX)]).await.unwrap();
+    assert_eq!(seen.len(), 1);
+    assert_eq!((seen[0].database.as_str(), seen[0].user.as_str()), (site.db.as_str(), "wire"));
+    let mut wrong = seen[0].backend;
+    wrong.backend_start.0 -= 60_000_000;
+    assert_eq!(site.engine.terminate(wrong).await.unwrap(), Terminated::Gone);
+    client.query("SELECT 1").ok();
+
+    // Stopping the statement leaves the session.
+    client.begin_query("SELECT SLEEP(600)").unwrap();
+    site.waits(id, "User sleep");
+    assert_eq!(site.engine.cancel(seen[0].backend).await.unwrap(), Terminated::Signalled);
+    let _either = client.answer(&[]).unwrap();
+    client.query("SELECT 1").ok();
+
+    assert_eq!(site.engine.terminate(seen[0].backend).await.unwrap(), Terminated::Signalled);
+    site.gone(id);
+    assert_eq!(site.clear_at_last(&cutoff, &view).await.orphans_gone, 1);
+    assert_eq!(site.engine.terminate(seen[0].backend).await.unwrap(), Terminated::Gone);
+}
+
+async fn a_killed_thread_blocks_while_it_rolls_back(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let mut client = site.client();
+    let cutoff = site.cutoff().await;
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (0)").ok();
+    for power in 0..18 {
+        client.query(&format!("INSERT INTO t SELECT n + {} FROM t", 1 << power)).ok();
+    }
+    let id = thread(&client);
+    site.sql(&format!("KILL {id}"));
+    // Undoing a quarter of a million rows takes longer than the looks at it; the first that finds
+    // the thread gone ends the test as a failure unless one before found it rolling back.
+    let mut seen = Vec::new();
+    loop {
+        match site.census(&cutoff, &ProxyView::default()).await {
+            Ok(_) => break,
+            Err(blockers) => seen.extend(blockers.into_iter().map(|blocker| blocker.why)),
+        }
+    }
+    assert!(seen.contains(&Why::RollingBack), "{seen:?}");
+    site.gone(id);
+    assert_eq!(site.sql("SELECT COUNT(*) FROM t"), "0");
+}
+
+async fn a_restart_voids_the_cutoff(flavour: MyFlavour) {
+    let mut cluster = own(flavour, &[]);
+    let (cutoff, engine, db) = {
+        let site = Site::new(&cluster);
+        let cutoff = site.cutoff().await;
+        site.clear_at_last(&cutoff, &ProxyView::default()).await;
+        // Two readings of one run's start may differ; two runs' starts are further apart.
+        let status = match flavour {
+            MyFlavour::MariaDb => "information_schema",
+            MyFlavour::MySql => "performance_schema",
+        };
+        site.level(
+            "the run is old enough",
+            &format!(
+                "SELECT VARIABLE_VALUE >= 5 FROM {status}.global_status \
+                 WHERE VARIABLE_NAME = 'UPTIME'"
+            ),
+        );
+        (cutoff, site.engine.clone(), site.db.clone())
+    };
+    cluster.stop();
+    let down = engine.census(&cutoff, &ProxyView::default()).await.unwrap_err();
+    assert!(matches!(down, EngineError::Unreachable { .. }), "{down}");
+    cluster.start_again();
+    let changed = engine.census(&cutoff, &ProxyView::default()).await.unwrap_err();
+    assert!(matches!(changed, EngineError::Changed { .. }), "{changed}");
+    assert!(changed.to_string().contains("restarted"), "{changed}");
+
+    let identity = engine.identity(&db).await.unwrap();
+    assert_eq!(identity.engine_id, cutoff.identity().engine_id);
+}
+
+async fn a_missing_schema_is_an_answer_and_two_servers_are_two(flavour: MyFlavour) {
+    let site = Site::shared(flavour);
+    let identity = site.engine.identity(&site.db).await.unwrap();
+    assert_eq!(identity.database_id, site.db);
+    assert_eq!(site.engine.identity(&site.db).await.unwrap().engine_id, identity.engine_id);
+    let missing = site.engine.identity("no such schema").await.unwrap_err();
+    assert!(fencewire::engine::mysql::is_missing(&missing), "{missing}");
+
+    let other = own(flavour, &[]);
+    let other = MyEngine::new(settings(&other)).unwrap().check().await.unwrap();
+    assert_ne!(other.engine_id, identity.engine_id);
+    assert_eq!(other.server_version_num, identity.server_version_num);
+}
+
+async fn without_the_right_to_see_others_nothing_is_proven(flavour: MyFlavour) {
+    let site = Site::shared(flavour);
+    let account = format!("blind{}@'127.0.0.1'", site.db);
+    site.sql(&format!(
+        "CREATE USER {account} IDENTIFIED BY 'x'; GRANT ALL ON {}.* TO {account}",
+        site.db
+    ));
+    let user = format!("blind{}", site.db);
+    let password = Some(fencewire::base::secret::Secret::new("x".to_owned()));
+    let blind = fencewire::engine::Settings { user, password, ..settings(site.cluster) };
+    let blind = MyEngine::new(blind).unwrap();
+    let denied = blind.check().await.unwrap_err();
+    assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
+    assert!(denied.to_string().contains("GRANT PROCESS"), "{denied}");
+    let denied = blind.cutoff(&site.namespace()).await.unwrap_err();
+    assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
+    // A schema that can't be seen isn't missing.
+    let hidden = blind.identity("mysql").await.unwrap_err();
+    assert!(matches!(hidden, EngineError::Denied { .. }), "{hidden}");
+}

@@ -1,0 +1,88 @@
+//! Connections: TLS modes, failures by family, reuse.
+
+use std::path::PathBuf;
+
+use fencewire::base::secret::Secret;
+use fencewire::engine::{EngineError, MyEngine, Settings};
+use fencewire::tls::{ClientTls, TlsMode};
+
+use crate::on_both;
+use crate::site::{Site, own, settings};
+use crate::support::{MyCluster, MyFlavour};
+
+on_both!(
+    tls_modes_mean_what_they_mean_for_postgresql,
+    a_wrong_password_and_a_dead_port_are_told_apart,
+    one_connection_serves_question_after_question,
+);
+
+async fn tls_modes_mean_what_they_mean_for_postgresql(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let good = cluster.certs().unwrap().ca.clone();
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = folder.path().join("foreign.pem");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(&foreign, params.self_signed(&key).unwrap().pem()).unwrap();
+    let engine = |mode, ca_file: Option<&PathBuf>, host: &str, port| {
+        let tls = ClientTls { mode, ca_file: ca_file.cloned() };
+        let host = host.to_owned();
+        MyEngine::new(Settings { tls, host, port, ..settings(cluster) }).unwrap()
+    };
+    let port = cluster.port();
+    for (mode, ca_file, works) in [
+        (TlsMode::Prefer, None, true),
+        (TlsMode::Require, None, true),
+        (TlsMode::Require, Some(&good), true),
+        (TlsMode::Require, Some(&foreign), false),
+        (TlsMode::VerifyCa, Some(&good), true),
+        (TlsMode::VerifyCa, Some(&foreign), false),
+        (TlsMode::VerifyFull, Some(&good), true),
+        (TlsMode::VerifyFull, Some(&foreign), false),
+        (TlsMode::VerifyFull, None, false),
+    ] {
+        let seen = engine(mode, ca_file, "127.0.0.1", port).check().await;
+        assert_eq!(seen.is_ok(), works, "{mode:?} {ca_file:?}: {seen:?}");
+    }
+    let plain = own(flavour, &[]);
+    let required = engine(TlsMode::Require, None, "127.0.0.1", plain.port()).check().await;
+    match flavour {
+        // It makes a certificate for itself unless it is told not to; the tests' one is.
+        MyFlavour::MySql | MyFlavour::MariaDb => {
+            assert!(required.is_err(), "{required:?}");
+        }
+    }
+    engine(TlsMode::Prefer, None, "127.0.0.1", plain.port()).check().await.unwrap();
+}
+
+async fn a_wrong_password_and_a_dead_port_are_told_apart(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let secret = "not the password at all";
+    let password = Some(Secret::new(secret.to_owned()));
+    let wrong = MyEngine::new(Settings { password, ..settings(cluster) }).unwrap();
+    let denied = wrong.check().await.unwrap_err();
+    assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
+    assert!(!format!("{denied} {denied:?} {wrong:?}").contains(secret));
+    let port = crate::support::free_port();
+    let dead = MyEngine::new(Settings { port, ..settings(cluster) }).unwrap();
+    let unreachable = dead.check().await.unwrap_err();
+    assert!(matches!(unreachable, EngineError::Unreachable { .. }), "{unreachable}");
+}
+
+async fn one_connection_serves_question_after_question(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let count = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'fencewire'";
+    for _ in 0..20 {
+        site.engine.identity(&site.db).await.unwrap();
+    }
+    assert_eq!(site.sql(count), "1");
+    // One that the server ended is replaced, and the question is answered.
+    let kill = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'fencewire'";
+    let id = site.sql(kill);
+    site.sql(&format!("KILL {id}"));
+    site.gone(id.parse().unwrap());
+    site.engine.identity(&site.db).await.unwrap();
+    assert_eq!(site.sql(count), "1");
+}
