@@ -188,6 +188,24 @@ need_drivers() {
   fi
   exec 9>&-
 }
+# One method of logging in to MariaDB is in a package that brings the service: its file alone, of the
+# version that the server has.
+need_mariadb_plugin() {
+  local to=$TOOLS_DIR/mariadb/auth_ed25519.so version from
+  version=$(dpkg-query -W -f '${Version}' mariadb-server-core 2>/dev/null) || version=
+  [ -n "$version" ] || die "mariadb-server-core isn't installed as a package; the tests need it"
+  exists "$to" && [ "$(cat "$TOOLS_DIR/mariadb/version")" = "$version" ] && return 0
+  say "fetching MariaDB's ed25519 plugin into $TOOLS_DIR/mariadb, once"
+  from=$(mktemp -d)
+  (cd "$from" && apt-get -q download "mariadb-server=$version" >/dev/null 2>&1) ||
+    die "could not download the package mariadb-server $version; the tests need a plugin of it"
+  mkdir -p "$TOOLS_DIR/mariadb"
+  dpkg-deb --fsys-tarfile "$from"/mariadb-server_*.deb |
+    tar -x -O ./usr/lib/mysql/plugin/auth_ed25519.so >"$to.new"
+  mv "$to.new" "$to"
+  printf '%s' "$version" >"$TOOLS_DIR/mariadb/version"
+  rm -rf "$from"
+}
 # The tests run on PostgreSQL 18 and MySQL 9 too. Without these they would show less than they say:
 # no way round.
 need_newer_engines() {
@@ -219,5 +237,5 @@ fi
 need_rust
 case " $* " in *" test "*) need_newer_engines ;; esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
-case " $* " in *" test "*) need_corpus; need_drivers ;; esac
+case " $* " in *" test "*) need_corpus; need_drivers; need_mariadb_plugin ;; esac
 say "everything for '$*' is here"

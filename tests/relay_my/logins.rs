@@ -82,13 +82,6 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.instead(&greeting);
         })
         .by(none),
-        Case::new("login: hanging up on the greeting", |talk: &mut Talk| {
-            talk.packet();
-            talk.instead("a greeting");
-            talk.wire.shut();
-            talk.end();
-        })
-        .by(none),
         Case::new("login: a command in its place", |talk: &mut Talk| {
             talk.packet();
             talk.instead("a greeting");

@@ -17,7 +17,7 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.send_raw(&packets(&[], &mut 0));
             talk.packet();
             if talk.is_open() {
-                talk.command(&[14], Answer::One);
+                talk.ask(&["SELECT 1"]);
             }
         }),
         Case::new("others: a NUL behind a statement", |talk: &mut Talk| {

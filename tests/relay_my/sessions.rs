@@ -173,13 +173,15 @@ pub fn cases() -> Vec<Case> {
             talk.ask(&["SELECT s FROM w WHERE n = 104", "COMMIT", "DELETE FROM w WHERE n > 99"]);
         }),
     ];
-    for opcode in [0, 5, 6, 7, 8, 10, 11, 15, 16, 19, 20, 29, 32, 48, 127, 254, 255] {
+    // Not among them: 32 and 33, with which MySQL turns a connection into another protocol. The
+    // proxy answers what neither server knows by itself: the server then has no warning to count.
+    for opcode in [0, 5, 6, 7, 8, 10, 11, 15, 16, 19, 20, 29, 48, 127, 254, 255] {
         let run = move |talk: &mut Talk| {
             talk.command(&[opcode], Answer::One);
             if opcode == 10 {
                 talk.instead("a process list begins");
             } else if talk.is_open() {
-                talk.command(&[PING], Answer::One);
+                talk.ask(&["SELECT 1"]);
             }
         };
         cases.push(Case::new(format!("session: command {opcode:#04x} with nothing"), run));

@@ -135,6 +135,8 @@ impl MyCluster {
             // Without this it makes a certificate of its own.
             lines.push_str("tls_version = ''\n");
         }
+        let plugins = root_folder(self.flavour).join("usr/lib/mysql/plugin");
+        writeln!(lines, "plugin_dir = {}", plugins.display()).unwrap();
         for (name, value) in &options.settings {
             writeln!(lines, "{name} = {value}").unwrap();
         }
@@ -379,7 +381,9 @@ pub fn dump_program(flavour: MyFlavour) -> PathBuf {
 fn server_command(flavour: MyFlavour, settings: &Path) -> Vec<OsString> {
     let mut command = vec![server_program(flavour).into_os_string()];
     command.push(format!("--defaults-file={}", settings.display()).into());
-    command.extend(folders(flavour).map(OsString::from));
+    // Plugins are found by the settings file, where a test may name another folder.
+    let folders = folders(flavour).filter(|folder| !folder.starts_with("--plugin-dir"));
+    command.extend(folders.map(OsString::from));
     command
 }
 

@@ -42,12 +42,16 @@ impl Language {
     }
 }
 
-/// Where `tools/setup.sh` puts the drivers.
-pub fn installed(part: &str) -> PathBuf {
+/// Where `tools/setup.sh` puts what it brings.
+pub fn tools_dir() -> PathBuf {
     let given = std::env::var_os("FENCEWIRE_TOOLS_DIR").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
-    let tools = given.unwrap_or_else(|| home().join(".cache/fencewire-tools"));
-    let path = tools.join("drivers").join(part);
+    given.unwrap_or_else(|| home().join(".cache/fencewire-tools"))
+}
+
+/// Where it puts the drivers.
+pub fn installed(part: &str) -> PathBuf {
+    let path = tools_dir().join("drivers").join(part);
     assert!(path.exists(), "{} is not there: run tools/setup.sh test", path.display());
     path
 }

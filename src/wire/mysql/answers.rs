@@ -48,6 +48,11 @@ impl Status {
         self.has(0x0002)
     }
 
+    /// The rows are the parameters that a procedure gave values to.
+    const fn out_parameters(self) -> bool {
+        self.has(0x1000)
+    }
+
     /// Another result follows.
     pub(crate) const fn more_results(self) -> bool {
         self.has(0x0008)
@@ -183,11 +188,14 @@ pub(crate) struct Tracker {
     place: Place,
     /// An ERR's code 0xFFFF here would be a progress report.
     begun: bool,
+    /// Behind these rows comes another result, whatever their end says: MySQL's EOF behind a
+    /// procedure's parameters doesn't announce the OK that follows.
+    announced: bool,
 }
 
 impl Tracker {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, place: Place::Nothing, begun: false }
+        Self { rules, place: Place::Nothing, begun: false, announced: false }
     }
 
     /// What was agreed.
@@ -198,6 +206,7 @@ impl Tracker {
     /// A command is forwarded that is answered like this. Nothing must be owed.
     pub(crate) const fn expect(&mut self, reply: Reply) {
         self.begun = false;
+        self.announced = false;
         self.place = match reply {
             Reply::None => Place::Nothing,
             Reply::Ok => Place::Ok,
@@ -335,7 +344,8 @@ impl Tracker {
 
     /// The end of one result: of the answer, unless another one is announced.
     fn one_result(&mut self, status: Status) -> Seen {
-        if status.more_results() {
+        let announced = std::mem::replace(&mut self.announced, false);
+        if status.more_results() || announced {
             self.place = Place::Result;
             Seen::Told(status)
         } else {
@@ -382,6 +392,7 @@ impl Tracker {
         if status.cursor_exists() {
             return Some(self.one_result(status));
         }
+        self.announced = status.out_parameters() && status.more_results();
         self.place = Place::Rows;
         Some(Seen::Told(status))
     }

@@ -71,6 +71,22 @@ fn done(status: u16) -> Seen {
     Seen::Done(Some(Status(status)))
 }
 
+/// Observed on MySQL 9.7: `CALL` prepared, with OUT parameters, without DEPRECATE_EOF.
+#[test]
+fn behind_a_procedures_parameters_comes_an_ok_that_is_not_announced() {
+    let mut tracker = Tracker::new(Rules::default());
+    tracker.expect(Reply::Results);
+    for packet in
+        [&b"\x01"[..], b"\x03def", b"\xfe\0\0\x0a\x10", b"\0\0\x02\0\0\0", b"\xfe\0\0\x02\0"]
+    {
+        let seen = tracker.packet(packet.len(), packet).unwrap();
+        assert!(matches!(seen, Seen::Within | Seen::Told(_)), "{packet:?}: {seen:?}");
+    }
+    assert!(tracker.is_owing());
+    let ok = b"\0\0\0\x02\0\0\0";
+    assert_eq!(tracker.packet(ok.len(), ok), Ok(Seen::Done(Some(Status(2)))));
+}
+
 #[test]
 fn one_packet_answers() {
     for rules in [PLAIN, MODERN] {

@@ -164,6 +164,27 @@ impl Exchange {
         exchange
     }
 
+    /// Begins anew with a COM_CHANGE_USER. Returns the payload to be sent in its place where the
+    /// client's proof in it isn't for the engine's side, as in [`Exchange::begin`].
+    pub(crate) fn change_user(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        self.step = Step::Relay;
+        self.client_is_asked = false;
+        (self.client_sequence, self.engine_sequence) = (1, 1);
+        let change = ChangeUser::parse(payload)?;
+        self.method = Method::of(change.plugin);
+        match (&self.bridge, self.method) {
+            (Bridge::Seal, Method::Sha256) if !is_empty_password(change.auth) => {
+                self.step = Step::EngineKey(change.auth.to_vec());
+                Some(change.with(change.plugin, SHA256_ASKS_KEY))
+            }
+            (Bridge::Unseal(_), Method::Sha256) => Some(change.with(NO_METHOD, &[])),
+            (
+                Bridge::Straight | Bridge::Seal | Bridge::Unseal(_),
+                Method::CachingSha2 | Method::Sha256 | Method::Other,
+            ) => None,
+        }
+    }
+
     /// Whether the client's next packet is wanted.
     pub(crate) const fn client_is_asked(&self) -> bool {
         self.client_is_asked
@@ -238,7 +259,10 @@ impl Exchange {
         let by_bridge = match (&self.bridge, self.method) {
             (Bridge::Seal, Method::Sha256) if !is_empty_password(payload) => Step::Password,
             (Bridge::Unseal(_), Method::Sha256) => Step::Sealed,
-            _ => Step::Relay,
+            (
+                Bridge::Straight | Bridge::Seal | Bridge::Unseal(_),
+                Method::CachingSha2 | Method::Sha256 | Method::Other,
+            ) => Step::Relay,
         };
         let step = match std::mem::replace(&mut self.step, Step::Relay) {
             Step::Relay => by_bridge,
@@ -283,6 +307,38 @@ impl Exchange {
     /// What passwords are mixed with now.
     pub(crate) fn nonce(&self) -> &[u8] {
         &self.nonce
+    }
+}
+
+/// The parts of a COM_CHANGE_USER of which the proof is one.
+struct ChangeUser<'a> {
+    /// Opcode and user's name, with its NUL.
+    head: &'a [u8],
+    auth: &'a [u8],
+    /// The schema with its NUL, and the character set.
+    middle: &'a [u8],
+    plugin: &'a [u8],
+    /// Connection attributes.
+    tail: &'a [u8],
+}
+
+impl<'a> ChangeUser<'a> {
+    /// `None` where it names no method: then none is meant that matters here.
+    fn parse(payload: &'a [u8]) -> Option<Self> {
+        let (_user, rest) = frame::text(payload)?;
+        let head = payload.get(..payload.len() - rest.len())?;
+        let (length, rest) = rest.split_first()?;
+        let (auth, rest) = rest.split_at_checked(usize::from(*length))?;
+        let (schema, _) = frame::text(rest)?;
+        let (middle, rest) = rest.split_at_checked(schema.len() + 3)?;
+        let (plugin, tail) = frame::text(rest).unwrap_or((rest, &[]));
+        Some(Self { head, auth, middle, plugin, tail })
+    }
+
+    /// The same payload with another method and proof. The proof has at most 255 bytes.
+    fn with(&self, plugin: &[u8], auth: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(auth.len()).unwrap_or(u8::MAX);
+        [self.head, &[length], auth, self.middle, plugin, &[0], self.tail].concat()
     }
 }
 
@@ -395,4 +451,88 @@ fn take(held: &mut BytesMut) -> Result<Option<(u8, BytesMut)>, AuthEnd> {
     let mut packet = held.split_to(HEADER + header.payload);
     let payload = packet.split_off(HEADER);
     Ok(Some((header.sequence, payload)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(plugin: &str, bridge: Bridge) -> Exchange {
+        Exchange {
+            bridge,
+            method: Method::of(plugin.as_bytes()),
+            nonce: vec![7; 20],
+            step: Step::Relay,
+            client_sequence: 2,
+            engine_sequence: 3,
+            client_is_asked: false,
+            multi_factor: false,
+        }
+    }
+
+    /// What goes to either side of packets from the engine (`true`) and the client.
+    fn play(exchange: &mut Exchange, packets: &[(bool, u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
+        let mut letters = Letters::default();
+        for (from_engine, sequence, payload) in packets {
+            if *from_engine {
+                exchange.from_engine((*sequence, payload), &mut letters).unwrap();
+            } else {
+                assert!(exchange.client_is_asked(), "nobody asked for {payload:?}");
+                exchange.from_client((*sequence, payload), &mut letters);
+            }
+        }
+        (letters.to_client.to_vec(), letters.to_engine.to_vec())
+    }
+
+    #[test]
+    fn a_straight_exchange_passes_with_each_sides_own_numbers() {
+        let mut exchange = exchange("caching_sha2_password", Bridge::Straight);
+        let packets: &[(bool, u8, &[u8])] =
+            &[(true, 3, &[1, 4]), (false, 3, b"pw\0"), (true, 5, &[0, 0, 0, 2, 0, 0, 0])];
+        let (client, engine) = play(&mut exchange, packets);
+        assert_eq!(client, b"\x02\0\0\x02\x01\x04\x07\0\0\x04\0\0\0\x02\0\0\0");
+        assert_eq!(engine, b"\x03\0\0\x04pw\0");
+    }
+
+    #[test]
+    fn a_password_in_clear_never_goes_to_an_engine_in_plaintext() {
+        for (plugin, request) in [("caching_sha2_password", 2), ("sha256_password", 1)] {
+            let mut exchange = exchange(plugin, Bridge::Seal);
+            let mut switch = vec![0xfe];
+            switch.extend_from_slice(plugin.as_bytes());
+            switch.extend_from_slice(b"\0abcdefghijklmnopqrst\0");
+            let full: &[u8] = if request == 2 { &[1, 4] } else { &switch };
+            let (_, engine) = play(&mut exchange, &[(true, 3, full), (false, 3, b"sesame\0")]);
+            assert_eq!(engine, [1, 0, 0, 4, request], "{plugin}");
+            assert!(!format!("{exchange:?}").contains("sesame"));
+        }
+    }
+
+    #[test]
+    fn a_change_of_user_counts_anew_and_hides_a_password_in_clear() {
+        let change = b"\x11me\0\x07sesame\0app\0\x2d\0sha256_password\0\x01a";
+        let mut straight = exchange("sha256_password", Bridge::Straight);
+        assert_eq!(straight.change_user(change), None);
+        assert_eq!((straight.client_sequence, straight.engine_sequence), (1, 1));
+        let mut seal = exchange("mysql_native_password", Bridge::Seal);
+        let sent = seal.change_user(change).unwrap();
+        assert_eq!(sent, b"\x11me\0\x01\x01app\0\x2d\0sha256_password\0\x01a");
+        let empty = b"\x11me\0\x01\0app\0\x2d\0sha256_password\0";
+        assert_eq!(seal.change_user(empty), None);
+        for length in 0..change.len() {
+            let _may_be_none = seal.change_user(&change[..length]);
+        }
+    }
+
+    #[test]
+    fn another_factor_counts_only_where_it_was_agreed_on() {
+        let next = b"\x02sha256_password\0abcdefghijklmnopqrst\0";
+        for agreed in [false, true] {
+            let mut exchange = exchange("caching_sha2_password", Bridge::Straight);
+            exchange.multi_factor = agreed;
+            let (client, _) = play(&mut exchange, &[(true, 3, next)]);
+            assert_eq!(client[4..], next[..]);
+            assert_eq!(exchange.method == Method::Sha256, agreed);
+        }
+    }
 }

@@ -207,9 +207,15 @@ impl Packet<'_, '_, '_> {
 
     fn forward(&mut self, program: Program, entry: Entry) -> Ruling {
         let conversation = &mut *self.conversation;
-        match conversation.seats.lease() {
-            Some(lease) => self.out.statement(lease, self.here.clone()),
-            None => return broken("admitted without a lease (a bug)"),
+        let changes = program.command == Command::ChangeUser;
+        let exchange = &mut conversation.begun.exchange;
+        let instead = if changes { exchange.change_user(self.payload) } else { None };
+        match (conversation.seats.lease(), &instead) {
+            (None, _) => return broken("admitted without a lease (a bug)"),
+            (Some(lease), None) => self.out.statement(lease, self.here.clone()),
+            (Some(_lease), Some(payload)) => self.out.inject(|buffer| {
+                frame::put(buffer, 0, payload);
+            }),
         }
         if program.command == Command::Prepare {
             let home = conversation.home();
@@ -217,11 +223,11 @@ impl Packet<'_, '_, '_> {
                 conversation.prepared.preparing(Known { classified, home });
             }
         }
-        if program.command == Command::ChangeUser {
+        if changes {
             conversation.inbound = Inbound::Login;
         }
         conversation.forwarded(program, entry);
-        Ruling::Pass
+        if instead.is_some() { Ruling::Drop } else { Ruling::Pass }
     }
 
     /// A command that starts no work.

@@ -140,6 +140,8 @@ pub(crate) struct Conversation {
     pub(crate) forced: Forced,
     /// The session's lexing rules, as far as they are known.
     pub(crate) lexing: MyLexing,
+    /// The transaction that is open is an XA one.
+    pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
     /// A refusal of a command whose last packet hasn't come yet.
@@ -179,6 +181,7 @@ impl Conversation {
             guard: GuardState::new(server.flavour),
             forced: Forced::No,
             lexing,
+            xa: false,
             lost: false,
             late: None,
             sequence: 0,
@@ -305,6 +308,7 @@ impl Conversation {
     pub(crate) fn told(&mut self, status: Status) {
         self.status = status;
         self.lexing.no_backslash_escapes = Toggle::from(status.no_backslash_escapes());
+        self.xa &= status.in_transaction();
         self.stand = if status.in_transaction() {
             Stand::Inside { read_only: status.read_only() }
         } else {
@@ -380,7 +384,8 @@ impl Conversation {
 
     /// The number of the next packet.
     pub(crate) const fn next_sequence(&self) -> u8 {
-        self.sequence
+        // Said while nothing is owed, it is read as the answer to the client's next command.
+        if self.tracker.is_owing() { self.sequence } else { 1 }
     }
 
     /// Whether nothing runs, nothing is open and nothing is owed.

@@ -11,7 +11,7 @@ use crate::base::ids::Namespace;
 use crate::sql::{Classified, MyEncoding, SqlMode, Toggle};
 use crate::wire::mysql::answers::Change;
 use crate::wire::mysql::commands::Command;
-use crate::wire::mysql::conversation::{Conversation, Whose};
+use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
 use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
 
@@ -111,6 +111,7 @@ impl Conversation {
 
     fn apply_text(&mut self, text: &Classified, well: bool, schema_told: bool) {
         let shape = text.shape();
+        self.xa |= shape.xa() && self.stand != Stand::Outside;
         let Some(detail) = text.detail() else {
             self.lost |= shape.changes_schema() && !schema_told;
             return;

@@ -84,9 +84,14 @@ impl GuardState {
 }
 
 impl Conversation {
-    /// Whether a program could get around the guard half-way: several statements, of which an
-    /// earlier one (a function behind a view) may lift the setting for a later one.
+    /// Whether a program could get around the guard: one in an older XA transaction, which takes
+    /// neither the setting nor a savepoint; or several statements, of which an earlier one (a
+    /// function behind a view) may lift the setting for a later one.
     pub(crate) fn escapes_guard(&self, program: &Program) -> bool {
+        let writable = self.stand == Stand::Inside { read_only: false };
+        if self.xa && writable && program.class >= StatementClass::Read {
+            return true;
+        }
         if !program.is_several() {
             return false;
         }
@@ -172,7 +177,11 @@ impl Conversation {
             }
             Whose::Ping | Whose::Own | Whose::Client { .. } => {}
         }
-        self.guard.tries = if well { 0 } else { self.guard.tries + 1 };
+        match (well, whose) {
+            (true, Whose::Guard | Whose::Savepoint) => self.guard.tries = 0,
+            (true, _) => {}
+            (false, _) => self.guard.tries += 1,
+        }
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;
     }
 

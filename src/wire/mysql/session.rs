@@ -22,6 +22,7 @@ use crate::base::limits;
 use crate::gate::admission::Seat;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
+use crate::sql::MyServer;
 use crate::telemetry::spawn::PanicReport;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
@@ -381,7 +382,7 @@ async fn run(
         agreed: login.agreed(&greeting),
         ok,
         charset: login.charset(),
-        server: greeting.server,
+        server: MyServer::from_greeting(&greeting.version),
         exchange: ready.exchange,
     };
     let (killer, endpoint) = (Arc::clone(&shared.killer), Arc::clone(&target.endpoint));

@@ -13,7 +13,6 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::base::limits;
-use crate::sql::{MyFlavour, MyServer};
 use crate::tls::{Stream, TlsError};
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::frame::{self, HEADER};
@@ -75,8 +74,8 @@ pub(crate) struct Greeting {
     payload: Vec<u8>,
     /// Where the low half of the capability bits is.
     low: usize,
-    /// The engine's kind and version.
-    pub(crate) server: MyServer,
+    /// The engine's version as it says it; a `?` in the place of one that is no text.
+    pub(crate) version: String,
     /// The engine's number of the connection.
     pub(crate) thread: u32,
     /// What the engine offers.
@@ -109,13 +108,9 @@ impl Greeting {
         let [c, d] = *high;
         let low = u32::from_le_bytes([a, b, c, d]);
         let extended = if low & bits::MYSQL == 0 { u32::from_le_bytes(*extended) } else { 0 };
-        let mut server = MyServer::from_greeting(std::str::from_utf8(version).unwrap_or_default());
-        if low & bits::MYSQL == 0 {
-            server.flavour = MyFlavour::MariaDb;
-        }
         Some(Self {
             low: at,
-            server,
+            version: std::str::from_utf8(version).unwrap_or("?").to_owned(),
             thread: u32::from_le_bytes(*thread),
             offered: Capabilities::of(low, extended),
             nonce,
@@ -388,7 +383,7 @@ mod tests {
         let found = Greeting::parse(&greeting(0x81ff_fffe, 0x1f)).unwrap();
         assert_eq!(found.nonce, b"abcdefghijklmnopqrst");
         assert_eq!((found.thread, found.plugin.as_slice()), (263, &b"mysql_native_password"[..]));
-        assert_eq!(found.server.flavour, MyFlavour::MariaDb);
+        assert_eq!(found.version, "5.5.5-10.11.19-MariaDB");
         // COMPRESS and SSL are out, and so is COM_MULTI.
         assert_eq!(found.for_clients(false), greeting(0x81ff_f7de, 0x1d));
         assert_eq!(found.for_clients(true), greeting(0x81ff_ffde, 0x1d));

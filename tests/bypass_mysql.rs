@@ -1,0 +1,486 @@
+//! Around the proxy's classifier and around its guard, on MariaDB and MySQL: what must not get past
+//! a write fence.
+//!
+//! The disguises of facts about both servers: reads that write, statements that read-only mode lets
+//! through, commands that write by their opcode, transactions that are older than the fence. Nothing
+//! may change a row, and each comes back under one of the fence's codes. Each guard has a control
+//! arm: without it the same test sees the change.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::proxy::uuid;
+use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions};
+
+/// Only a fault lets a wait last as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One module per flavour with these tests.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod mariadb {
+            $(#[test]
+            fn $test() {
+                super::$test(super::MyFlavour::MariaDb);
+            })*
+        }
+
+        mod mysql {
+            $(#[test]
+            fn $test() {
+                super::$test(super::MyFlavour::MySql);
+            })*
+        }
+    };
+}
+
+on_both!(
+    disguised_writes_change_nothing_and_get_the_fences_codes,
+    commands_that_write_by_opcode_are_refused,
+    statements_prepared_before_the_fence_are_refused_under_it,
+    the_guard_is_what_stops_a_view_that_writes,
+    without_the_guard_a_view_writes,
+    an_older_transaction_reads_on_and_leaves_nothing_behind,
+    an_older_transaction_never_becomes_a_writer,
+    a_session_of_another_schema_is_stopped_by_name_and_by_default,
+    a_running_statement_is_killed_and_its_transaction_rolled_back,
+    an_idle_transaction_is_rolled_back_and_the_client_told,
+    an_error_before_the_fence_does_not_hold_up_its_drain,
+    the_guard_is_undone_behind_the_fence,
+);
+
+const OBJECTS: &str = "\
+CREATE TABLE t (n int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2);\
+CREATE TABLE m (n int) ENGINE = MyISAM; INSERT INTO m VALUES (1);\
+CREATE FUNCTION f() RETURNS int MODIFIES SQL DATA \
+    BEGIN INSERT INTO t VALUES (100, 1) ON DUPLICATE KEY UPDATE v = v + 1; RETURN 1; END;\
+CREATE FUNCTION lift() RETURNS int BEGIN SET SESSION TRANSACTION READ WRITE; RETURN 1; END;\
+CREATE VIEW writes AS SELECT f() AS n;\
+CREATE VIEW lifts AS SELECT lift() AS n;\
+CREATE PROCEDURE p() INSERT INTO t VALUES (101, 1);\
+CREATE PROCEDURE rw() BEGIN START TRANSACTION READ WRITE; INSERT INTO t VALUES (102, 1); COMMIT; END;\
+";
+
+struct Rig {
+    cluster: &'static MyCluster,
+    proxy: Proxy,
+    db: String,
+}
+
+impl Rig {
+    /// With `engine_lock` off nothing but the proxy keeps anybody from writing.
+    fn new(flavour: MyFlavour, env: &[(&str, &str)]) -> Self {
+        let cluster = MyCluster::shared(flavour);
+        let db = cluster.fresh_db();
+        run_script(cluster, &db, OBJECTS);
+        let proxy = Proxy::start_with(ProxyOptions {
+            engines: vec![Engine::my_plain("old", cluster)],
+            extra: "[fence]\nengine_lock = \"off\"\n".to_owned(),
+            env: env.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+            ..ProxyOptions::default()
+        });
+        Self { cluster, proxy, db }
+    }
+
+    fn client(&self) -> MyWire {
+        MyWire::connect(self.proxy.port(), "wire", &self.db)
+    }
+
+    fn namespace(&self) -> String {
+        format!("old/{}", self.db)
+    }
+
+    fn try_fence(&self, operation: &str, policy: &Value) -> (u16, Value) {
+        self.proxy.acquire(&self.namespace(), operation, &uuid(), policy)
+    }
+
+    /// Raises the write fence and waits for its acknowledgement.
+    fn fence(&self) -> String {
+        let operation = uuid();
+        let (status, body) = self.try_fence(&operation, &policy(30_000, "fail"));
+        assert_eq!(status, 200, "{body:#}");
+        operation
+    }
+
+    fn unfence(&self, operation: &str) {
+        let (status, body) = self.proxy.release(&self.namespace(), operation, &uuid());
+        assert_eq!(status, 200, "{body:#}");
+    }
+
+    /// Every row there is, and what was logged.
+    fn everything(&self) -> String {
+        self.cluster.sql(
+            &self.db,
+            "SELECT n, v FROM t ORDER BY n; SELECT n FROM m ORDER BY n; SHOW TABLES; \
+             SELECT routine_name FROM information_schema.routines \
+                 WHERE routine_schema = DATABASE() ORDER BY 1",
+        )
+    }
+}
+
+/// Statement by statement: bodies of routines have semicolons of their own.
+fn run_script(cluster: &MyCluster, db: &str, script: &str) {
+    let mut direct = MyWire::connect(cluster.port(), "wire", db);
+    let mut body = String::new();
+    for part in script.split_inclusive(';') {
+        body.push_str(part);
+        let inside = body.contains("BEGIN") && !body.trim_end().ends_with("END;");
+        if !inside {
+            direct.query(body.trim_end_matches(';')).ok();
+            body.clear();
+        }
+    }
+}
+
+fn policy(deadline_ms: u64, on_deadline: &str) -> Value {
+    json!({ "deadline_ms": deadline_ms, "on_deadline": on_deadline })
+}
+
+fn is_fences(code: u16) -> bool {
+    (9701..=9709).contains(&code)
+}
+
+/// What must be refused, on both or on one of the servers.
+const BOTH: &[&str] = &[
+    "INSERT INTO t VALUES (3, 3)",
+    "UPDATE t SET v = v + 1 WHERE n = -1",
+    "DELETE FROM m",
+    "REPLACE INTO t VALUES (1, 9)",
+    "TRUNCATE TABLE t",
+    "SELECT f()",
+    "SELECT * FROM writes",
+    "SELECT n FROM t WHERE f() = 1",
+    "DO f()",
+    "SET @a = f()",
+    "SET @a = (SELECT f())",
+    "SELECT @y := f()",
+    "SELECT f() INTO @q",
+    "WITH x AS (SELECT f() AS n) SELECT * FROM x",
+    "SELECT * FROM (SELECT f()) x",
+    "SELECT 1 UNION SELECT f()",
+    "SELECT CASE WHEN 1 THEN f() END",
+    "SELECT BENCHMARK(1, f())",
+    "SHOW TABLES WHERE f()",
+    "SHOW VARIABLES WHERE f() = 1",
+    "SHOW COLUMNS FROM t WHERE f()",
+    "SET NAMES utf8mb4, @z = f()",
+    "SET @@session.sql_mode = (SELECT IF(f(), '', ''))",
+    "/*!50000 INSERT INTO t VALUES (3, 3) */",
+    "/*! INSERT INTO t VALUES (3, 3) */",
+    "/*!delete*//*!from*/ t",
+    "insert/**/into t values(3,3)",
+    "INSERT t SET n = 3",
+    "SELECT '\\'; INSERT INTO t VALUES (3, 3); -- '",
+    "SELECT 1; INSERT INTO t VALUES (3, 3)",
+    "CALL p()",
+    "CALL rw()",
+    "PREPARE s FROM 'INSERT INTO t VALUES (3, 3)'",
+    "SET @s = 'INSERT INTO t VALUES (3, 3)'; PREPARE s FROM @s; EXECUTE s",
+    "SELECT * FROM t FOR UPDATE",
+    "SELECT n FROM t INTO OUTFILE 'fencewire_bypass.txt'",
+    "LOAD DATA LOCAL INFILE 'x' INTO TABLE t",
+    "CREATE TABLE x (n int)",
+    "CREATE TEMPORARY TABLE x (n int)",
+    "CREATE TABLE x AS SELECT * FROM t",
+    "ALTER TABLE t ADD w int",
+    "DROP TABLE t",
+    "RENAME TABLE t TO u",
+    "CREATE INDEX i ON t (v)",
+    "CREATE VIEW w AS SELECT 1",
+    "DROP VIEW writes",
+    "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @x = 1",
+    "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+    "OPTIMIZE TABLE t",
+    "ANALYZE TABLE t",
+    "FLUSH TABLES",
+    "FLUSH STATUS",
+    "LOCK TABLES t WRITE",
+    "START TRANSACTION READ WRITE",
+    "SET SESSION TRANSACTION READ WRITE",
+    "SET TRANSACTION READ WRITE",
+    "XA COMMIT 'old'",
+    "XA ROLLBACK 'old'",
+    "SELECT * FROM lifts; SELECT * FROM writes",
+    "DROP DATABASE IF EXISTS nosuch",
+    "SET GLOBAL max_connect_errors = 1000001",
+    "EXPLAIN INSERT INTO t VALUES (3, 3)",
+];
+
+const MARIADB: &[&str] = &[
+    "/*M! INSERT INTO t VALUES (3, 3) */",
+    "INSERT INTO t VALUES (3, 3) RETURNING n",
+    "DELETE FROM t RETURNING n",
+    "ANALYZE SELECT f()",
+    "ANALYZE INSERT INTO t VALUES (3, 3)",
+    "VALUES (f())",
+    "EXECUTE IMMEDIATE 'INSERT INTO t VALUES (3, 3)'",
+    "BEGIN NOT ATOMIC INSERT INTO t VALUES (3, 3); END",
+    "SET STATEMENT tx_read_only = 0 FOR INSERT INTO t VALUES (3, 3)",
+    "SET tx_read_only = 0",
+    "CREATE SEQUENCE s",
+    "SELECT NEXTVAL(s)",
+];
+
+const MYSQL: &[&str] = &[
+    "EXPLAIN ANALYZE SELECT f()",
+    "VALUES ROW(f())",
+    "TABLE t INTO OUTFILE 'fencewire_bypass.txt'",
+    "WITH x AS (SELECT 1 AS n) UPDATE t SET v = 9 WHERE n IN (SELECT n FROM x)",
+    "WITH x AS (SELECT 1 AS n) DELETE FROM t WHERE n IN (SELECT n FROM x)",
+    "SET transaction_read_only = 0",
+    "SET @@transaction_read_only = 0",
+    "SET PERSIST max_connect_errors = 1000001",
+];
+
+fn disguised_writes_change_nothing_and_get_the_fences_codes(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let before = rig.everything();
+    let operation = rig.fence();
+    let mut client = rig.client();
+    let own = match flavour {
+        MyFlavour::MariaDb => MARIADB,
+        MyFlavour::MySql => MYSQL,
+    };
+    let mut wrong = Vec::new();
+    for sql in BOTH.iter().chain(own) {
+        let answer = client.query(sql);
+        if !is_fences(answer.code()) {
+            wrong.push(format!("{sql}: {answer:?}"));
+        }
+        let read = client.query("SELECT COUNT(*) FROM t").ok();
+        assert_eq!(read.cell(), "2", "behind {sql}");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(rig.everything(), before);
+    rig.unfence(&operation);
+    client.query("INSERT INTO t VALUES (3, 3)").ok();
+}
+
+fn commands_that_write_by_opcode_are_refused(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let operation = rig.fence();
+    let mut client = rig.client();
+    let (db, before) = (rig.db.clone(), rig.everything());
+    for (opcode, argument, code) in [
+        (5, "fencewire_new", 9707),
+        (6, db.as_str(), 9707),
+        (7, "\u{1}", 9701),
+        (8, "\0", 9701),
+        (0x20, "", 1047),
+        (0xfe, "", 1047),
+    ] {
+        let mut payload = vec![opcode];
+        payload.extend(argument.as_bytes());
+        client.command(&payload);
+        let answer = client.answer(&[]).unwrap();
+        assert_eq!(answer.code(), code, "{opcode:#x} {answer:?}");
+    }
+    assert_eq!(rig.everything(), before);
+    rig.unfence(&operation);
+}
+
+fn statements_prepared_before_the_fence_are_refused_under_it(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    let write = client.prepare("INSERT INTO t VALUES (?, 1)").unwrap().unwrap();
+    let read = client.prepare("SELECT COUNT(*) FROM t WHERE n < ?").unwrap().unwrap();
+    client.command(&write.execute(&[Some("10")]));
+    client.answer(&[]).unwrap().ok();
+    let operation = rig.fence();
+    client.command(&write.execute(&[Some("11")]));
+    assert_eq!(client.answer(&[]).unwrap().code(), 9701);
+    client.command(&read.execute(&[Some("50")]));
+    client.answer(&[]).unwrap().ok();
+    assert!(is_fences(client.prepare("DELETE FROM t").unwrap().unwrap_err().code));
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT MAX(n) FROM t"), "10");
+    rig.unfence(&operation);
+    client.command(&write.execute(&[Some("11")]));
+    client.answer(&[]).unwrap().ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT MAX(n) FROM t"), "11");
+}
+
+fn the_guard_is_what_stops_a_view_that_writes(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let operation = rig.fence();
+    let mut client = rig.client();
+    for _ in 0..2 {
+        let answer = client.query("SELECT * FROM writes");
+        assert_eq!(answer.code(), 9701, "{answer:?}");
+        // Whatever a function sets in one program is set back before the next.
+        client.query("SELECT * FROM lifts").ok();
+    }
+    client.query("BEGIN").ok();
+    assert_eq!(client.query("SELECT * FROM writes").code(), 9701);
+    client.query("COMMIT").ok();
+    client.query("SET autocommit = 0").ok();
+    client.query("SELECT * FROM t").ok();
+    assert_eq!(client.query("SELECT * FROM writes").code(), 9701);
+    client.query("COMMIT").ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    rig.unfence(&operation);
+}
+
+/// The control arm of the one above.
+fn without_the_guard_a_view_writes(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[("FENCEWIRE_REMOVE", "read-only-guard")]);
+    let operation = rig.fence();
+    rig.client().query("SELECT * FROM writes").ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "3");
+    rig.unfence(&operation);
+}
+
+fn an_older_transaction_reads_on_and_leaves_nothing_behind(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    client.query("BEGIN").ok();
+    assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2");
+    let operation = rig.fence();
+    assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2");
+    client.query("SELECT * FROM writes").ok();
+    assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2", "taken back at once");
+    assert_eq!(client.query("INSERT INTO t VALUES (3, 3)").code(), 9701);
+    client.query("SAVEPOINT a").ok();
+    client.query("SELECT * FROM writes").ok();
+    client.query("ROLLBACK TO a").ok();
+    client.query("SELECT * FROM writes").ok();
+    client.query("COMMIT").ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    // A new transaction in place of the old one is the guard's.
+    rig.unfence(&operation);
+    client.query("BEGIN").ok();
+    client.query("SELECT COUNT(*) FROM t").ok();
+    let operation = rig.fence();
+    client.query("BEGIN").ok();
+    assert_eq!(client.query("SELECT * FROM writes").code(), 9701);
+    client.query("COMMIT").ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    rig.unfence(&operation);
+}
+
+fn an_older_transaction_never_becomes_a_writer(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    client.query("BEGIN").ok();
+    client.query("SELECT COUNT(*) FROM t").ok();
+    let operation = rig.fence();
+    rig.unfence(&operation);
+    assert_eq!(client.query("INSERT INTO t VALUES (3, 3)").code(), 9702);
+    client.query("ROLLBACK").ok();
+    client.query("INSERT INTO t VALUES (3, 3)").ok();
+}
+
+fn a_session_of_another_schema_is_stopped_by_name_and_by_default(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let other = rig.cluster.fresh_db();
+    rig.cluster.sql(&other, "CREATE TABLE o (n int)");
+    let operation = rig.fence();
+    let db = &rig.db;
+    let mut client = MyWire::connect(rig.proxy.port(), "wire", &other);
+    client.query("INSERT INTO o VALUES (1)").ok();
+    for sql in [
+        format!("INSERT INTO {db}.t VALUES (3, 3)"),
+        format!("INSERT INTO `{db}` . `t` VALUES (3, 3)"),
+        format!("CREATE TABLE {db}.x AS SELECT * FROM o"),
+        format!("RENAME TABLE o TO {db}.o"),
+        format!("DELETE x FROM {db}.t x"),
+        format!("DROP DATABASE {db}"),
+        format!("USE {db}; INSERT INTO t VALUES (3, 3)"),
+    ] {
+        assert!(is_fences(client.query(&sql).code()), "{sql}");
+    }
+    assert_eq!(client.query(&format!("SELECT COUNT(*) FROM {db}.t")).ok().cell(), "2");
+    client.query("INSERT INTO o VALUES (2)").ok();
+    client.query(&format!("USE {db}")).ok();
+    assert_eq!(client.query("INSERT INTO t VALUES (3, 3)").code(), 9701);
+    client.query(&format!("USE {other}")).ok();
+    let mut init = vec![2];
+    init.extend(db.as_bytes());
+    client.command(&init);
+    client.answer(&[]).unwrap().ok();
+    assert_eq!(client.query("INSERT INTO t VALUES (3, 3)").code(), 9701);
+    // Without a default schema.
+    let mut client = MyWire::connect(rig.proxy.port(), "wire", "");
+    let insert = format!("INSERT INTO {db}.t VALUES (3, 3)");
+    assert_eq!(client.query(&insert).code(), 9701);
+    client.query(&format!("INSERT INTO {other}.o VALUES (3)")).ok();
+    assert_eq!(rig.cluster.sql(db, "SELECT COUNT(*) FROM t"), "2");
+    rig.unfence(&operation);
+    client.query(&insert).ok();
+}
+
+fn a_running_statement_is_killed_and_its_transaction_rolled_back(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (3, 3)").ok();
+    client.begin_query("INSERT INTO t SELECT 4, SLEEP(600)").unwrap();
+    let id = client.greeting.thread_id;
+    let running = || {
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.processlist \
+             WHERE id = {id} AND info LIKE '%SLEEP(600)%'"
+        );
+        (rig.cluster.sql("mysql", &sql) == "1").then_some(())
+    };
+    support::poll(PATIENCE, running).expect("the statement never ran");
+    let (status, body) = rig.try_fence(&uuid(), &policy(0, "force_rollback"));
+    assert_eq!(status, 200, "{body:#}");
+    assert_eq!(client.answer(&[]).unwrap().code(), 9709);
+    assert_eq!(client.query("COMMIT").code(), 9709, "never looks like success");
+    assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2");
+}
+
+fn an_idle_transaction_is_rolled_back_and_the_client_told(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let (mut commits, mut goes_on) = (rig.client(), rig.client());
+    for (client, n) in [(&mut commits, 3), (&mut goes_on, 4)] {
+        client.query("BEGIN").ok();
+        client.query(&format!("INSERT INTO t VALUES ({n}, 3)")).ok();
+    }
+    let (status, body) = rig.try_fence(&uuid(), &policy(0, "force_rollback"));
+    assert_eq!(status, 200, "{body:#}");
+    assert_eq!(commits.query("COMMIT").code(), 9709);
+    assert_eq!(goes_on.query("SELECT 1").code(), 9709);
+    assert_eq!(goes_on.query("COMMIT").code(), 9709);
+    for client in [&mut commits, &mut goes_on] {
+        assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2");
+        assert_eq!(client.query("INSERT INTO t VALUES (5, 5)").code(), 9701);
+    }
+}
+
+/// An error tells no status: the session is asked when a drain waits for it.
+fn an_error_before_the_fence_does_not_hold_up_its_drain(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    assert_eq!(client.query("INSERT INTO t VALUES (1, 1)").code(), 1062);
+    let operation = rig.fence();
+    client.query("SELECT 1").ok();
+    rig.unfence(&operation);
+    // Failed DDL has committed, and the state behind it is known again.
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (3, 3)").ok();
+    assert_eq!(client.query("ALTER TABLE nosuch ADD x int").code(), 1146);
+    let operation = rig.fence();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "3");
+    rig.unfence(&operation);
+}
+
+fn the_guard_is_undone_behind_the_fence(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let question = format!("SELECT @@session.{}", flavour.read_only_variable());
+    let (mut plain, mut own) = (rig.client(), rig.client());
+    own.query("SET SESSION TRANSACTION READ ONLY").ok();
+    let operation = rig.fence();
+    for client in [&mut plain, &mut own] {
+        assert_eq!(client.query(&question).ok().cell(), "1");
+    }
+    rig.unfence(&operation);
+    assert_eq!(plain.query(&question).ok().cell(), "0");
+    assert_eq!(own.query(&question).ok().cell(), "1");
+    plain.query("INSERT INTO t VALUES (3, 3)").ok();
+    assert_eq!(own.query("INSERT INTO t VALUES (4, 4)").code(), 1792, "its own, and untouched");
+}
