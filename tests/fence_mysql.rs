@@ -160,7 +160,7 @@ fn acceptance_03_every_kind_of_write_is_refused(flavour: MyFlavour) {
         "RENAME TABLE t TO u",
         "LOCK TABLES t WRITE",
         "ANALYZE TABLE t",
-        "XA START 'x'",
+        "XA COMMIT 'nosuch'",
         "CALL nosuch()",
         "EXECUTE sqlins",
         "a statement of no kind",
@@ -458,7 +458,7 @@ fn a_restarted_proxy_holds_the_lock_again(flavour: MyFlavour) {
     let site = MySite { cluster, proxy: &proxy, db };
     let mut around = site.direct();
     around.query("SET SESSION lock_wait_timeout = 1").ok();
-    site.wait("the lock is held", |seen| seen["engine_lock"]["held"] == true);
+    site.wait("the lock is held", |seen| seen["fence"]["engine_lock"]["held"] == true);
     assert_eq!(around.query("INSERT INTO t VALUES (1)").code(), 1205);
     let operation = site.inspect()["fence"]["operation_id"].as_str().unwrap().to_owned();
     assert_eq!(code(&site.client().query("INSERT INTO t VALUES (2)")), "ZF001");
