@@ -186,8 +186,6 @@ const ERROR_BYTES: usize = 256;
 pub(crate) struct Tracker {
     rules: Rules,
     place: Place,
-    /// An ERR's code 0xFFFF here would be a progress report.
-    begun: bool,
     /// Behind these rows comes another result, whatever their end says: MySQL's EOF behind a
     /// procedure's parameters doesn't announce the OK that follows.
     announced: bool,
@@ -195,7 +193,7 @@ pub(crate) struct Tracker {
 
 impl Tracker {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, place: Place::Nothing, begun: false, announced: false }
+        Self { rules, place: Place::Nothing, announced: false }
     }
 
     /// What was agreed.
@@ -205,7 +203,6 @@ impl Tracker {
 
     /// A command is forwarded that is answered like this. Nothing must be owed.
     pub(crate) const fn expect(&mut self, reply: Reply) {
-        self.begun = false;
         self.announced = false;
         self.place = match reply {
             Reply::None => Place::Nothing,
@@ -228,11 +225,6 @@ impl Tracker {
     /// Whether a replica's stream is running.
     pub(crate) const fn is_streaming(&self) -> bool {
         matches!(self.place, Place::Stream)
-    }
-
-    /// Whether anything of the answer has come.
-    pub(crate) const fn has_begun(&self) -> bool {
-        self.begun
     }
 
     /// How many of a packet's first bytes [`Tracker::packet`] wants to see, where its length is
@@ -277,7 +269,6 @@ impl Tracker {
         if first == ERR && length < PAYLOAD_MAX {
             return Ok(self.failed(head));
         }
-        self.begun = true;
         let seen = match self.place {
             Place::Nothing => None,
             Place::Ok => self.ok(length, head),
@@ -336,7 +327,6 @@ impl Tracker {
         if code == 0xffff && self.rules.progress && self.is_owing() {
             return Seen::Within;
         }
-        self.begun = true;
         let asked = self.is_owing();
         self.place = Place::Nothing;
         if asked { Seen::Failed(code) } else { Seen::Farewell }
@@ -354,9 +344,9 @@ impl Tracker {
     }
 
     fn ok(&mut self, length: usize, head: &[u8]) -> Option<Seen> {
-        let status = match head.first()? {
-            &OK => ok_status(head)?,
-            &EOF => self.end_status(length, head)?,
+        let status = match *head.first()? {
+            OK => ok_status(head)?,
+            EOF => self.end_status(length, head)?,
             _ => return None,
         };
         Some(self.done(Some(status)))

@@ -373,7 +373,8 @@ async fn run(
     let Welcome { ok, from_client, from_engine } = ready.welcome;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or("?").to_owned();
     let program = login.attribute(b"program_name").map(text).unwrap_or_default();
-    let card = Card { client, user: text(&login.user), application_name: program };
+    // Nothing of a MySQL session is held, so nothing has to follow a route.
+    let card = Card { client, user: text(&login.user), application_name: program, came_by: None };
     let id = shared.sessions.number();
     let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
     // The number goes beyond what fits here only on a server that has had two billion connections.

@@ -27,6 +27,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 
+mod held;
+
 const GUARD: &str = "SET default_transaction_read_only = on";
 
 struct Stage {

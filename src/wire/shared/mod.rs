@@ -10,4 +10,5 @@ pub mod listener;
 pub(crate) mod outgoing;
 pub(crate) mod peer;
 pub mod sessions;
+pub(crate) mod waiting;
 pub mod workers;
