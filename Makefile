@@ -4,7 +4,7 @@
 TOOLS_DIR := $(or $(FENCEWIRE_TOOLS_DIR),$(HOME)/.cache/fencewire-tools)
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(TOOLS_DIR)/bin
 
-# Tests that run at once within one test program. Many of them drive a real PostgreSQL, a proxy and
+# Tests that run at once within one test program. Many of them drive a real engine, a proxy and
 # several clients: more than a few together only measure the machine.
 TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
 # More for `cargo test`, such as ARGS="--test tools_pg".
@@ -13,7 +13,7 @@ ARGS ?=
 .PHONY: help demo test test-18 soak lint bench fmt sweep clean
 
 help:
-	@echo 'make demo    a fence on a real PostgreSQL under load, start to finish'
+	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
 	@echo 'make soak    thousands of random fence cycles      (SOAK_CYCLES=2000)'
@@ -23,11 +23,13 @@ help:
 	@echo 'make sweep   stops and removes what killed test runs left behind'
 	@echo 'make clean   sweep, and remove build products'
 
+# Also mysql, where tools/mysql9.sh has brought one.
+DEMO_ENGINES ?= postgres mariadb
 demo:
 	@tools/setup.sh demo
 	@echo 'make demo: building; the first time this takes some minutes' >&2
 	cargo build --bin fencewire
-	cargo run --quiet -- demo
+	for engine in $(DEMO_ENGINES); do cargo run --quiet -- demo --engine $$engine || exit 1; done
 
 test:
 	@tools/setup.sh test

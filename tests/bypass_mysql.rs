@@ -62,7 +62,11 @@ CREATE FUNCTION f() RETURNS int MODIFIES SQL DATA \
     BEGIN INSERT INTO t VALUES (100, 1) ON DUPLICATE KEY UPDATE v = v + 1; RETURN 1; END;\
 CREATE FUNCTION lift() RETURNS int BEGIN SET SESSION TRANSACTION READ WRITE; RETURN 1; END;\
 CREATE VIEW writes AS SELECT f() AS n;\
+CREATE FUNCTION both_at_once() RETURNS int MODIFIES SQL DATA \
+    BEGIN SET SESSION TRANSACTION READ WRITE; INSERT INTO t VALUES (103, 1); RETURN 1; END;\
 CREATE VIEW lifts AS SELECT lift() AS n;\
+CREATE VIEW lifts_and_writes AS SELECT both_at_once() AS n;\
+CREATE VIEW lifts_then_writes AS SELECT lift() AS a, f() AS b;\
 CREATE PROCEDURE p() INSERT INTO t VALUES (101, 1);\
 CREATE PROCEDURE rw() BEGIN START TRANSACTION READ WRITE; INSERT INTO t VALUES (102, 1); COMMIT; END;\
 ";
@@ -320,8 +324,13 @@ fn the_guard_is_what_stops_a_view_that_writes(flavour: MyFlavour) {
         assert_eq!(answer.code(), 9701, "{answer:?}");
         // Whatever a function sets in one program is set back before the next.
         client.query("SELECT * FROM lifts").ok();
+        for view in ["lifts_and_writes", "lifts_then_writes"] {
+            let answer = client.query(&format!("SELECT * FROM {view}"));
+            assert_eq!(answer.code(), 9701, "{view}: {answer:?}");
+        }
     }
     client.query("BEGIN").ok();
+    client.query("SELECT * FROM lifts").ok();
     assert_eq!(client.query("SELECT * FROM writes").code(), 9701);
     client.query("COMMIT").ok();
     client.query("SET autocommit = 0").ok();

@@ -1,6 +1,6 @@
 //! `fencewire demo` as a user sees it: its verdict, its control arms, and that it cleans up.
 //!
-//! Each run gets a folder of its own for temporary files; afterwards nothing may be in it, and no
+//! On PostgreSQL, MariaDB and MySQL. Each run gets a folder of its own for temporary files; afterwards nothing may be in it, and no
 //! process may name it. The control arms spoil one thing (debug builds only); a demo that then
 //! still says that all is well is worth nothing.
 
@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,23 +16,29 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use support::guard::send_signal;
-use support::{poll, test_dir};
+use support::my_cluster::server_program;
+use support::{MyFlavour, poll, test_dir};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder for temporary files that the server's user can reach too.
-struct Temporary(PathBuf);
+/// A folder for temporary files that the server's user can reach too, and the engine's name.
+struct Temporary(PathBuf, &'static str);
 
 impl Temporary {
-    fn new() -> Self {
+    fn new(engine: &'static str) -> Self {
         let dir = test_dir("d");
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-        Self(dir)
+        Self(dir, engine)
     }
 
     fn demo(&self, sabotage: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencewire"));
-        command.arg("demo").env("TMPDIR", &self.0).env("FENCEWIRE_DEMO_SABOTAGE", sabotage);
+        command.arg("demo").env("TMPDIR", &self.0).env("PATH", path());
+        // PostgreSQL is what it is played on unless another one is named.
+        if self.1 != "postgres" {
+            command.args(["--engine", self.1]);
+        }
+        command.env("FENCEWIRE_DEMO_SABOTAGE", sabotage);
         command.stdin(Stdio::null());
         command
     }
@@ -55,8 +62,11 @@ impl Temporary {
     fn engine_ready(&self) -> PathBuf {
         let ready = poll(PATIENCE, || {
             let folder = fs::read_dir(&self.0).unwrap().next()?.unwrap().path();
-            let status = fs::read_to_string(folder.join("data/postmaster.pid")).ok()?;
-            (status.lines().nth(7)?.trim() == "ready").then_some(folder)
+            if self.1 == "postgres" {
+                let status = fs::read_to_string(folder.join("data/postmaster.pid")).ok()?;
+                return (status.lines().nth(7)?.trim() == "ready").then_some(folder);
+            }
+            folder.join("data/mysqld.pid").exists().then_some(folder)
         });
         ready.expect("the demo's engine was never ready")
     }
@@ -78,17 +88,59 @@ fn processes_naming(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&name)).collect()
 }
 
-#[test]
-fn every_promise_is_kept() {
-    let (code, out, err) = Temporary::new().run("");
+/// PATH, with MySQL's programs where `tools/mysql9.sh` was told to put them somewhere else.
+fn path() -> OsString {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(path) = std::env::var_os("PATH") {
+        folders.extend(std::env::split_paths(&path));
+    }
+    let program = server_program(MyFlavour::MySql);
+    folders.extend(program.parent().map(Path::to_path_buf));
+    std::env::join_paths(folders).unwrap()
+}
+
+/// One module per engine with these tests.
+macro_rules! on_each {
+    ($($test:ident),* $(,)?) => {
+        on_each!(@ postgres: $($test),*);
+        on_each!(@ mariadb: $($test),*);
+        on_each!(@ mysql: $($test),*);
+    };
+    (@ $engine:ident: $($test:ident),*) => {
+        mod $engine {
+            $(#[test]
+            fn $test() {
+                super::$test(stringify!($engine));
+            })*
+        }
+    };
+}
+
+on_each!(
+    every_promise_is_kept,
+    control_an_opened_gate_is_reported,
+    control_a_writer_around_the_proxy_is_reported,
+    control_a_lost_acknowledgement_is_reported,
+    an_interrupted_demo_leaves_nothing,
+    a_killed_demo_leaves_nothing,
+);
+
+fn every_promise_is_kept(engine: &'static str) {
+    let (code, out, err) = Temporary::new(engine).run("");
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let (boundary, lock_code, title) = match engine {
+        "postgres" => ("boundary      lsn ", "55P03", "a live PostgreSQL"),
+        "mariadb" => ("boundary      gtid 0-1-", "1205", "a live MariaDB"),
+        _ => ("boundary      gtid ", "1205", "a live MySQL"),
+    };
     for words in [
+        title,
         "AcquireSourceWriteFence",
         "(slow batch), open ",
         "APPLIED: SOURCE_WRITE_FENCED at revision 2",
-        "boundary      lsn ",
+        boundary,
         "census after  ",
-        "waits for the engine lock, 55P03",
+        &format!("waits for the engine lock, {lock_code}"),
         " up to the boundary, 0 after it",
         "32 of 32 clients",
         "All 9 promises were kept",
@@ -102,8 +154,8 @@ fn every_promise_is_kept() {
 }
 
 #[track_caller]
-fn is_reported(sabotage: &str, violations: &[&str]) {
-    let (code, out, err) = Temporary::new().run(sabotage);
+fn is_reported(engine: &'static str, sabotage: &str, violations: &[&str]) {
+    let (code, out, err) = Temporary::new(engine).run(sabotage);
     assert_eq!(code, Some(1), "{sabotage}:\n{out}\n{err}");
     assert!(out.contains("promises were BROKEN"), "{sabotage}:\n{out}");
     for words in violations {
@@ -111,9 +163,9 @@ fn is_reported(sabotage: &str, violations: &[&str]) {
     }
 }
 
-#[test]
-fn control_an_opened_gate_is_reported() {
+fn control_an_opened_gate_is_reported(engine: &'static str) {
     is_reported(
+        engine,
         "open-gate",
         &[
             "acknowledged while the fence stood",
@@ -123,9 +175,9 @@ fn control_an_opened_gate_is_reported() {
     );
 }
 
-#[test]
-fn control_a_writer_around_the_proxy_is_reported() {
+fn control_a_writer_around_the_proxy_is_reported(engine: &'static str) {
     is_reported(
+        engine,
         "no-engine-lock",
         &[
             "a direct INSERT succeeded",
@@ -135,14 +187,14 @@ fn control_a_writer_around_the_proxy_is_reported() {
     );
 }
 
-#[test]
-fn control_a_lost_acknowledgement_is_reported() {
-    is_reported("lost-acknowledgement", &["transfer 900000999 was acknowledged and is missing"]);
+fn control_a_lost_acknowledgement_is_reported(engine: &'static str) {
+    let words = "transfer 900000999 was acknowledged and is missing";
+    is_reported(engine, "lost-acknowledgement", &[words]);
 }
 
 /// Ends a demo by a signal while its engine runs; gives its exit code.
-fn ended_by(signal: &str) -> Option<i32> {
-    let temporary = Temporary::new();
+fn ended_by(engine: &'static str, signal: &str) -> Option<i32> {
+    let temporary = Temporary::new(engine);
     let mut demo: Child =
         temporary.demo("").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     temporary.engine_ready();
@@ -155,13 +207,11 @@ fn ended_by(signal: &str) -> Option<i32> {
     status.code()
 }
 
-#[test]
-fn an_interrupted_demo_leaves_nothing() {
-    assert_eq!(ended_by("INT"), Some(130));
-    assert_eq!(ended_by("TERM"), Some(130));
+fn an_interrupted_demo_leaves_nothing(engine: &'static str) {
+    assert_eq!(ended_by(engine, "INT"), Some(130));
+    assert_eq!(ended_by(engine, "TERM"), Some(130));
 }
 
-#[test]
-fn a_killed_demo_leaves_nothing() {
-    assert_eq!(ended_by("KILL"), None);
+fn a_killed_demo_leaves_nothing(engine: &'static str) {
+    assert_eq!(ended_by(engine, "KILL"), None);
 }

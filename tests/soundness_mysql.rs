@@ -1,6 +1,6 @@
-//! The classifier on a corpus that nobody here wrote: the main test scripts of MariaDB and of MySQL,
-//! as Debian packages them (`tools/setup.sh test` brings them into the tools folder), each on its own
-//! engine.
+//! The classifier on a corpus that nobody here wrote: the main test scripts of MariaDB and of
+//! MySQL, as Debian packages them (`tools/setup.sh test` brings them into the tools folder), each
+//! on its own engine.
 //!
 //! The engine is the oracle. Every statement is run, in the scripts' order, on a server where
 //! nothing else happens. Where the classifier says `read`, the binary log must not grow (and on
@@ -74,7 +74,7 @@ impl<'a> Oracle<'a> {
             self.session.query(&format!("SET SESSION {setting}")).ok();
         }
         // A script may have dropped it.
-        let _ = self.session.query("USE test");
+        drop(self.session.query("USE test"));
     }
 
     /// What grows when something is written.

@@ -38,6 +38,7 @@ keep() { # PACKAGE-FILE FOLDER-IN-IT NAME
 mariadb() {
   say "fetching the statements of MariaDB's tests, once"
   (cd "$WORK" && apt-get -q download mariadb-test-data) >"$WORK/log" 2>&1 ||
+    (apt-get -q update && cd "$WORK" && apt-get -q download mariadb-test-data) >"$WORK/log" 2>&1 ||
     { tail -n 5 "$WORK/log" >&2; die "mariadb-test-data could not be fetched; or $WAY_OUT"; }
   keep "$(echo "$WORK"/mariadb-test-data_*.deb)" ./usr/share/mysql/mysql-test/main mariadb_test
 }

@@ -160,10 +160,7 @@ impl App {
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
         let (engines, endpoints, checked) = engines(&locked(&config))?;
-        let (open_metrics, show_literals) = {
-            let config = locked(&config);
-            (config.admin.open_metrics, config.admin.show_literals)
-        };
+        let admin = locked(&config).admin.clone();
         let control =
             build_control(&config, control, (&gates, &routes, &clock, &metrics), engines)?;
         let directory = Arc::new(WireDirectory {
@@ -186,8 +183,8 @@ impl App {
             key,
             adoption_key,
             metrics: Arc::clone(&metrics),
-            open_metrics,
-            shown: Shown { literals: show_literals },
+            open_metrics: admin.open_metrics,
+            shown: Shown { literals: admin.show_literals },
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);

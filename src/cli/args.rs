@@ -72,7 +72,7 @@ pub(super) struct ServeArgs {
 
 #[derive(Args)]
 pub(super) struct DemoArgs {
-    /// Which engine to start: postgres, the only one yet
+    /// Which engine to start: postgres, mariadb or mysql
     #[arg(long, value_name = "ENGINE", default_value = "postgres")]
     #[arg(value_parser = ["postgres", "mysql", "mariadb"])]
     #[arg(hide_possible_values = true, hide_default_value = true)]

@@ -1,6 +1,6 @@
 //! `fencewire demo`: what the product does, shown on a real engine in less than a minute.
 //!
-//! Purpose: starts a throw-away PostgreSQL and the proxy in this process, puts a live load on them,
+//! Purpose: starts a throw-away engine and the proxy in this process, puts a live load on them,
 //! raises a write fence under it, shows the drain and its proof, releases, and says for each
 //! promise whether it was kept. The stage is set and cleared here; the play is `demo/play.rs`.
 //!
@@ -11,11 +11,14 @@
 //! Called by `cli`. It uses the same `App` that `serve` runs; nothing in it is staged.
 
 mod bank;
+mod binlog;
 mod checks;
 mod client;
 mod error;
 mod fence;
 mod history;
+pub(super) mod kind;
+mod link;
 mod load;
 mod narrator;
 mod play;
@@ -39,10 +42,11 @@ use crate::wire::shared::listener::ListenAddress as BoundAddress;
 use bank::{ACCOUNTS, Auditor, TOTAL};
 use checks::Check;
 use error::DemoError;
+use kind::Kind;
 use narrator::Narrator;
 use play::{ENGINE, Stage};
 use sabotage::Sabotage;
-use server::{PORT, SUPERUSER, Server};
+use server::{PORT, Place, SUPERUSER, Server};
 
 /// Exit code of an interrupted program.
 const INTERRUPTED: u8 = 130;
@@ -52,14 +56,14 @@ const GRACE: Duration = Duration::from_secs(2);
 const LOG_LINES: usize = 12;
 
 /// Plays the demo; answers the exit code.
-pub(super) fn run(terminal: &mut Terminal<'_>) -> u8 {
+pub(super) fn run(kind: Kind, terminal: &mut Terminal<'_>) -> u8 {
     let no_colour = (terminal.variable)("NO_COLOR").is_some()
         || (terminal.variable)("TERM").is_some_and(|kind| kind == "dumb");
     let colour = std::io::stdout().is_terminal() && !no_colour;
     let mut narrator = Narrator::new(terminal, colour);
     let started = Instant::now();
     let outcome = threads().and_then(|(control, clients)| {
-        let outcome = control.block_on(until_interrupted(clients.handle(), &mut narrator));
+        let outcome = control.block_on(until_interrupted(kind, clients.handle(), &mut narrator));
         // Nothing that still runs there is waited for: the engine is gone.
         clients.shutdown_background();
         control.shutdown_background();
@@ -101,6 +105,7 @@ fn conclude(checks: &[Check], started: Instant, narrator: &mut Narrator<'_, '_>)
 
 /// Plays until the end or until a signal; everything is cleared away in either case.
 async fn until_interrupted(
+    kind: Kind,
     clients: &Handle,
     narrator: &mut Narrator<'_, '_>,
 ) -> Result<Vec<Check>, DemoError> {
@@ -113,23 +118,27 @@ async fn until_interrupted(
         _ = interrupt.recv() => Err(DemoError::Interrupted),
         _ = terminate.recv() => Err(DemoError::Interrupted),
         _ = hang_up.recv() => Err(DemoError::Interrupted),
-        outcome = Box::pin(on_stage(clients, narrator)) => outcome,
+        outcome = Box::pin(on_stage(kind, clients, narrator)) => outcome,
     }
 }
 
 /// Sets the stage, plays, and clears it. Where the play fails, the ends of both logs are shown
 /// before they are removed.
 async fn on_stage(
+    kind: Kind,
     clients: &Handle,
     narrator: &mut Narrator<'_, '_>,
 ) -> Result<Vec<Check>, DemoError> {
-    narrator.say("Fencewire demo: a write fence on a live PostgreSQL, and the proof that it holds");
+    let name = kind.shown();
+    let title =
+        format!("Fencewire demo: a write fence on a live {name}, and the proof that it holds");
+    narrator.say(&title);
     narrator.step(
         "1  Start",
         "A throw-away server and the proxy in front of it; nothing of this machine's is touched.",
     );
-    narrator.live("making a database cluster");
-    let mut server = Server::start(std::env::var_os("PATH").as_deref())?;
+    narrator.live("making a data directory");
+    let mut server = Server::start(kind, std::env::var_os("PATH").as_deref())?;
     let outcome = with_server(&mut server, clients, narrator).await;
     if outcome.is_err() {
         for name in ["server.log", "proxy.log"] {
@@ -151,9 +160,7 @@ async fn with_server(
 ) -> Result<Vec<Check>, DemoError> {
     log_into(&server.folder().join("proxy.log"))?;
     server.ready().await?;
-    let engine =
-        format!("PostgreSQL {}, wal_level logical, in a folder of its own", server.version());
-    narrator.line("engine", &engine);
+    narrator.line("engine", &server.described());
     let auditor = Auditor::open(server).await?;
     narrator.line("bank", &format!("{ACCOUNTS} accounts, {TOTAL} in all; a transfers table"));
     let sabotage = Sabotage::wanted(&|name| narrator.variable(name));
@@ -189,10 +196,15 @@ async fn with_server(
 /// What `serve` would run with, with ports that the system chooses.
 fn settings(server: &Server, sabotage: Sabotage) -> Result<Config, DemoError> {
     let password = server.password().expose();
+    let scheme = server.kind().scheme();
+    let (address, database) = match server.place() {
+        Place::Socket(_) => ("localhost".to_owned(), "postgres"),
+        Place::Both { port, .. } => (format!("127.0.0.1:{port}"), ""),
+    };
     let flags = Flags {
-        listen: vec!["postgres://127.0.0.1:6432".to_owned()],
+        listen: vec![format!("{scheme}://127.0.0.1:6432")],
         engine: vec![format!(
-            "{ENGINE}=postgres://{SUPERUSER}:{password}@localhost/postgres?sslmode=disable"
+            "{ENGINE}={scheme}://{SUPERUSER}:{password}@{address}/{database}?sslmode=disable"
         )],
         state_dir: Some(server.folder().join("state")),
         admin: Some("127.0.0.1:6480".to_owned()),
@@ -202,8 +214,10 @@ fn settings(server: &Server, sabotage: Sabotage) -> Result<Config, DemoError> {
     for listen in &mut config.listens {
         listen.address = any_port();
     }
-    for engine in &mut config.engines {
-        engine.host = EngineHost::Unix { path: server.socket_folder(), port: PORT };
+    if let Place::Socket(folder) = server.place() {
+        for engine in &mut config.engines {
+            engine.host = EngineHost::Unix { path: folder.clone(), port: PORT };
+        }
     }
     config.admin.http = any_port();
     config.admin.key = KeySource::Generated;

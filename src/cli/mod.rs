@@ -44,8 +44,8 @@ enum Next {
     Exit(u8),
     /// Run the proxy.
     Serve(Box<Config>),
-    /// Run the demonstration, on PostgreSQL.
-    Demo,
+    /// Run the demonstration, on this engine.
+    Demo(demo::kind::Kind),
 }
 
 /// Runs the program.
@@ -57,7 +57,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(args, &mut terminal) {
         Next::Exit(code) => ExitCode::from(code),
         Next::Serve(config) => crate::app::serve(*config),
-        Next::Demo => ExitCode::from(demo::run(&mut terminal)),
+        Next::Demo(kind) => ExitCode::from(demo::run(kind, &mut terminal)),
     }
 }
 
@@ -76,10 +76,11 @@ fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) ->
     };
     match cli.command {
         Command::Serve(args) => serve(&args, terminal),
-        Command::Demo(args) if args.engine == "postgres" => Next::Demo,
-        Command::Demo(args) => {
-            Next::Exit(not_yet(&format!("demo --engine {}", args.engine), terminal))
-        }
+        Command::Demo(args) => match demo::kind::Kind::named(&args.engine) {
+            Some(kind) => Next::Demo(kind),
+            // The arguments allow no other word.
+            None => Next::Exit(not_yet(&format!("demo --engine {}", args.engine), terminal)),
+        },
         Command::Ctl(args) => Next::Exit(ctl::run(&args, terminal)),
         Command::CheckConfig { file } => Next::Exit(check_config(&file, terminal)),
         Command::Check(_) => Next::Exit(not_yet("check", terminal)),
@@ -176,7 +177,6 @@ mod tests {
             &["check", "migrations/", "--against", "x"],
             &["move", "plan", "--from", "old/app"],
             &["openapi"],
-            &["demo", "--engine", "mysql"],
             &["ctl", "seal-import", "new/app", "--operation", "x"],
             &["ctl", "route", "app", "new/app", "--expect", "old/app", "--operation", "x"],
         ] {

@@ -69,7 +69,7 @@ pub(in crate::cli) mod tests {
                 terminal.say(&format!("(serve with {} engine)", config.engines.len()));
                 crate::cli::exit::DONE
             }
-            crate::cli::Next::Demo => crate::cli::exit::DONE,
+            crate::cli::Next::Demo(_) => crate::cli::exit::DONE,
         };
         (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }

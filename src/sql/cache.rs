@@ -224,7 +224,25 @@ fn mysql_literals_matter(token: &Token, text: &[u8]) -> bool {
     match token.kind {
         TokenKind::Word => !MYSQL_BLIND.iter().any(|word| bytes.eq_ignore_ascii_case(word)),
         TokenKind::Semicolon | TokenKind::Open => false,
-        _ => true,
+        TokenKind::Quoted
+        | TokenKind::UnicodeQuoted
+        | TokenKind::Text
+        | TokenKind::EscapedText
+        | TokenKind::Dollar
+        | TokenKind::Bits
+        | TokenKind::Number
+        | TokenKind::Parameter
+        | TokenKind::Variable
+        | TokenKind::Setting
+        | TokenKind::Operator
+        | TokenKind::Cast
+        | TokenKind::Colon
+        | TokenKind::Dot
+        | TokenKind::Comma
+        | TokenKind::Close
+        | TokenKind::OpenSquare
+        | TokenKind::CloseSquare
+        | TokenKind::Stray => true,
     }
 }
 

@@ -89,7 +89,7 @@ const COMMANDS: &[&str] = &[
 ];
 
 /// The scripts of one engine, sorted by name.
-pub fn corpus(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn corpus(folder: &str) -> Vec<PathBuf> {
     let tools = std::env::var_os("FENCEWIRE_TOOLS_DIR").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/fencewire-tools"),
         PathBuf::from,
@@ -104,7 +104,7 @@ pub fn corpus(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The statements of a script; none when it isn't UTF-8.
-pub fn statements(file: &Path) -> Vec<String> {
+pub(crate) fn statements(file: &Path) -> Vec<String> {
     let Ok(script) = String::from_utf8(std::fs::read(file).unwrap()) else { return Vec::new() };
     let mut reader = Reader { delimiter: ";".to_owned(), ..Reader::default() };
     for line in script.lines() {
@@ -149,7 +149,7 @@ impl Reader {
         let first = words.first().copied().unwrap_or_default().to_ascii_lowercase();
         match first.as_str() {
             "delimiter" if dashed.is_some() => {
-                words.get(1).unwrap_or(&";").clone_into(&mut self.delimiter);
+                self.delimiter = (*words.get(1).unwrap_or(&";")).to_owned();
             }
             "perl" | "write_file" | "append_file" => {
                 let named = words.get(if first == "perl" { 1 } else { 2 }).copied();
@@ -197,7 +197,7 @@ impl Reader {
         let word = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or("");
         let word = word.to_ascii_lowercase();
         if word == "delimiter" {
-            text[word.len()..].trim().clone_into(&mut self.delimiter);
+            self.delimiter = text[word.len()..].trim().to_owned();
             return;
         }
         let own = COMMANDS.contains(&word.as_str())

@@ -523,7 +523,7 @@ fn prefixed(program: &Path, dir: &Path) -> Command {
     let mut words = as_server_user();
     words.push(program.into());
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(dir).stdin(Stdio::null());
+    command.args(&words[1..]).current_dir(dir).env("TMPDIR", dir).stdin(Stdio::null());
     command
 }
 

@@ -53,7 +53,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("webpki_roots", &["src/tls/"]),
     ("tokio_postgres", &["src/engine/", "src/store/", "src/cli/demo/", "src/cli/demo.rs"]),
     ("deadpool_postgres", &["src/engine/", "src/store/"]),
-    ("mysql_async", &["src/engine/", "src/store/"]),
+    ("mysql_async", &["src/engine/", "src/store/", "src/cli/demo/"]),
     ("rusqlite", &["src/store/"]),
     ("axum", &["src/admin/"]),
     ("clap", &["src/cli/", "src/main.rs"]),

@@ -156,7 +156,7 @@ class Watch:
 
     def __init__(self, servers, target):
         _, self.pid = servers.targets[target]
-        self.engine = servers.postgres.pid
+        self.engine = servers.engine.pid
         self.at = time.monotonic()
         self.before = self.sums()
 

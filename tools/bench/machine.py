@@ -79,7 +79,7 @@ def said(*command):
     return lines[0].strip() if lines else "?"
 
 
-def description(pg_bin, haproxy, pgbouncer):
+def description(pg_bin, haproxy, pgbouncer, mariadb):
     """The machine and the versions, as (name, value) pairs."""
     model, memory = "?", 0
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -100,5 +100,9 @@ def description(pg_bin, haproxy, pgbouncer):
         pairs.append(("HAProxy", said(haproxy, "-v").split(" ")[2]))
     if pgbouncer:
         pairs.append(("PgBouncer", said(pgbouncer, "--version").split(" ")[-1]))
+    if mariadb:
+        words = said(mariadb, "--no-defaults", "--version").split("Ver ")[-1]
+        pairs.append(("MariaDB", words.split("-")[0]))
+        pairs.append(("sysbench", said("sysbench", "--version").split(" ")[-1]))
     pairs.append(("commit", said("git", "rev-parse", "--short", "HEAD")))
     return pairs

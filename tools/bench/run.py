@@ -1,4 +1,5 @@
-"""`make bench`: what the proxy costs beside no proxy, a bare relay, HAProxy and PgBouncer.
+"""`make bench`: what the proxy costs beside no proxy, a bare relay, HAProxy and PgBouncer, before
+PostgreSQL, and before MariaDB (`sysbench`).
 
 Called by tools/bench.sh as `run.py FENCEWIRE BARE_RELAY`. Runs are interleaved: one round goes
 through every load, and for each load through every target, starting with another one each time;
@@ -7,6 +8,7 @@ figures are medians over rounds. There are no thresholds: people read the ratios
 
 import argparse
 import datetime
+import itertools
 import os
 import pathlib
 import resource
@@ -20,8 +22,10 @@ import load as loads
 import machine
 import report
 import servers as servers_module
+import sysbench
 
 NAMES = ["direct", "fencewire", "bare relay", "HAProxy", "PgBouncer"]
+PARTS = {"queries", "calls", "bulk", "idle", "sysbench"}
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "PERFORMANCE.md"
 
 
@@ -33,13 +37,13 @@ def arguments():
     parser.add_argument("--no-document", action="store_true", help="print only")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of one pgbench run; whole numbers")
-    parser.add_argument("--only", default="", help="parts: queries,calls,bulk,idle")
+    parser.add_argument("--only", default="", help="parts: queries,calls,bulk,idle,sysbench")
     parser.add_argument("--targets", default=",".join(NAMES))
     given = parser.parse_args()
     given.fencewire, given.bare = map(os.path.abspath, (given.fencewire, given.bare))
     given.rounds = given.rounds or (1 if given.quick else 3)
     given.seconds = int(given.seconds or (1 if given.quick else 2))
-    given.parts = set(filter(None, given.only.split(","))) or {"queries", "calls", "bulk", "idle"}
+    given.parts = set(filter(None, given.only.split(","))) or PARTS
     given.names = [name for name in NAMES if name in given.targets.split(",")]
     return given
 
@@ -109,16 +113,20 @@ def more_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
+COUNT = itertools.count()
+
+
 def folder():
     """A folder that tools/sweep.sh knows how to clear away."""
     start = machine.stat_fields(os.getpid())[19]
-    path = os.path.join(tempfile.gettempdir(), f"fencewire-bench-{os.getpid()}-{start}-0")
+    path = os.path.join(tempfile.gettempdir(), f"fencewire-bench-{os.getpid()}-{start}-{next(COUNT)}")
     os.mkdir(path)
     os.chmod(path, 0o755)
     return path
 
 
 def measured(given, all_servers):
+    """The parts that PostgreSQL is measured by."""
     load = loads.Load(all_servers)
     load.fill(2 if given.quick else 10)
     names = [name for name in given.names if name in all_servers.targets]
@@ -135,13 +143,43 @@ def measured(given, all_servers):
     return texts
 
 
+def measured_mysql(given, all_servers):
+    """sysbench before MariaDB."""
+    load = sysbench.Load(all_servers)
+    load.fill(given.quick)
+    names = [name for name in given.names if name in all_servers.targets]
+    cells = {}
+    for turn in range(given.rounds):
+        say(f"sysbench, round {turn + 1} of {given.rounds}")
+        for one, clients in sysbench.cells(given.quick):
+            place = cells.setdefault((one[0], clients), {name: [] for name in names})
+            for name in names[turn % len(names):] + names[:turn % len(names)]:
+                place[name].append(load.queries(name, one, clients, given.seconds))
+    cpu, rate = report.queries(cells, names)
+    return {"sysbench cpu": cpu, "sysbench rate": rate}
+
+
 HEADINGS = {
     "cpu": "CPU microseconds per query of the relay's process (user + system, medians)",
     "rate": "Queries per second: direct, and the others as a share of it (medians)",
     "calls": "System calls of the relay's process per query",
     "bulk": "Bulk: COPY TO of half a gigabyte in rows of 100 bytes (medians)",
     "idle": "Resident memory per idle plaintext session, each after one query",
+    "sysbench cpu": "sysbench before MariaDB: CPU microseconds per query of the relay's process",
+    "sysbench rate": "sysbench before MariaDB: queries per second, and shares of it (medians)",
 }
+
+
+def played(given, kind, measure, names=None):
+    """Servers of a kind in a folder of their own, measured, and gone."""
+    place = folder()
+    all_servers = kind(place, given.fencewire, given.bare)
+    try:
+        all_servers.start(names or given.names)
+        return measure(given, all_servers)
+    finally:
+        all_servers.stop()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def main():
@@ -149,18 +187,17 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     more_files()
     begun = time.monotonic()
-    place = folder()
-    all_servers = servers_module.Servers(place, given.fencewire, given.bare)
-    try:
-        all_servers.start(given.names)
-        texts = measured(given, all_servers)
-    finally:
-        all_servers.stop()
-        shutil.rmtree(place, ignore_errors=True)
+    texts = {}
+    if given.parts - {"sysbench"}:
+        texts.update(played(given, servers_module.Servers, measured))
+    if "sysbench" in given.parts:
+        names = [name for name in given.names if name != "PgBouncer"]
+        texts.update(played(given, sysbench.Servers, measured_mysql, names))
     about = machine.description(
-        all_servers.bin,
+        servers_module.pg_bin(),
         servers_module.program("haproxy", "/usr/sbin/haproxy"),
         servers_module.program("pgbouncer", "/usr/sbin/pgbouncer"),
+        servers_module.program("mariadbd", "/usr/sbin/mariadbd"),
     )
     about.append(("rounds", f"{given.rounds} of {given.seconds} s each, interleaved"))
     about.append(("taken", datetime.date.today().isoformat()))

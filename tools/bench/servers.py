@@ -55,14 +55,14 @@ class Servers:
         self.folder = folder
         self.fencewire = fencewire
         self.bare = bare
-        self.bin = pg_bin()
         self.running = []
         self.targets = {}
-        self.postgres = None
+        self.engine = None
+        self.engine_port = None
 
     def start(self, names):
         """Starts the engine and the relays among `names` that can be had here."""
-        self.start_postgres()
+        self.start_engine()
         makers = {
             "direct": lambda: (self.engine_port, None),
             "fencewire": self.start_fencewire,
@@ -102,7 +102,8 @@ class Servers:
         with open(self.path(f"{name}.log"), encoding="utf-8", errors="replace") as log:
             raise SystemExit(f"make bench: {name} did not come up:\n{log.read()[-2000:]}")
 
-    def start_postgres(self):
+    def start_engine(self):
+        self.bin = pg_bin()
         data, port = self.path("data"), free_port()
         options = unprivileged()
         if options:
@@ -128,9 +129,15 @@ class Servers:
         command = [f"{self.bin}/postgres", "-D", data, "-p", str(port)]
         for key, value in settings.items():
             command += ["-c", f"{key}={value}"]
-        self.postgres = self.spawn("postgres", command, **options)
+        self.engine = self.spawn("postgres", command, **options)
         self.engine_port = port
-        self.wait_port("postgres", self.postgres, port)
+        self.wait_port("postgres", self.engine, port)
+
+    # What clients and the proxy call the engine's protocol, and the control connection's URL.
+    scheme = "postgres"
+
+    def engine_url(self):
+        return f"postgres://postgres@127.0.0.1:{self.engine_port}/postgres"
 
     def start_fencewire(self):
         port, admin = free_port(), free_port()
@@ -138,8 +145,8 @@ class Servers:
         os.mkdir(state)
         process = self.spawn("fencewire", [
             self.fencewire, "serve",
-            "--listen", f"postgres://127.0.0.1:{port}",
-            "--engine", f"old=postgres://postgres@127.0.0.1:{self.engine_port}/postgres",
+            "--listen", f"{self.scheme}://127.0.0.1:{port}",
+            "--engine", f"old={self.engine_url()}",
             "--state-dir", state,
             "--admin", f"127.0.0.1:{admin}",
         ])

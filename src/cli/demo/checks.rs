@@ -15,8 +15,6 @@ use super::history::{Attempt, End, History};
 pub(super) const WRITE_FENCED: &str = "ZF001";
 /// SQLSTATE of a write in a transaction that began before the gate last moved.
 const STALE: &str = "ZF002";
-/// The engine's SQLSTATE for a lock that couldn't be had in time.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Violations of one check that are spelt out; further ones are counted.
 const NAMED_MAX: usize = 3;
 
@@ -199,14 +197,15 @@ pub(super) fn sum_conserved(sums: &[i64], total: i64) -> Check {
     Check::new("no money is made or lost", format!("{total} before and after"), violations)
 }
 
-/// What a direct session's INSERT came to: nothing, or its SQLSTATE.
+/// What a direct session's INSERT came to: nothing, or its code.
 pub(super) type Direct = Result<(), String>;
 
 /// Around the proxy, the engine itself stops writers while the fence stands, and only then.
-pub(super) fn direct_writes(fenced: &Direct, released: &Direct) -> Check {
+/// `lock_code` is the engine's code for a lock that couldn't be had in time.
+pub(super) fn direct_writes(fenced: &Direct, released: &Direct, lock_code: &str) -> Check {
     let mut violations = Vec::new();
     match fenced {
-        Err(code) if code == LOCK_NOT_AVAILABLE => {}
+        Err(code) if code == lock_code => {}
         Err(code) => violations.push(format!("under the fence it failed with {code}")),
         Ok(()) => violations.push("under the fence, a direct INSERT succeeded".to_owned()),
     }
@@ -238,7 +237,7 @@ pub(super) struct Changes {
     pub(super) before: usize,
     /// Of transactions whose COMMIT ends after it.
     pub(super) after: usize,
-    /// Whether the boundary's own marker was decoded.
+    /// Whether the boundary's own marker was read, or, where it has none, its last transaction.
     pub(super) marker: bool,
 }
 

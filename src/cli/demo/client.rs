@@ -13,11 +13,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config, Statement};
-
-use super::bank::{ACCOUNTS, SUM, VAULTS, connect};
-use super::error::words;
+use super::bank::{ACCOUNTS, SUM, VAULTS, sum_for};
 use super::history::{Attempt, End, Read, Recorder};
+use super::link::{Link, LinkError, Login, Prepared};
 
 /// How long a client waits for any answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -54,26 +52,31 @@ impl Transfer {
 /// How a client says it.
 enum Form {
     Simple,
-    Prepared { update: Statement, insert: Statement },
+    Prepared { update: Prepared, insert: Prepared },
 }
 
 impl Form {
-    async fn of(number: usize, client: &Client) -> Result<Self, tokio_postgres::Error> {
+    async fn of(number: usize, client: &mut Link) -> Result<Self, LinkError> {
         if number.is_multiple_of(2) {
             return Ok(Self::Simple);
         }
-        let update = "UPDATE accounts SET balance = balance + $1 WHERE id = $2";
-        let insert = "INSERT INTO transfers VALUES ($1, $2, $3, $4)";
-        let update = client.prepare(update).await?;
-        Ok(Self::Prepared { update, insert: client.prepare(insert).await? })
+        let update = client
+            .prepare(
+                "UPDATE accounts SET balance = balance + $1 WHERE id = $2",
+                "UPDATE accounts SET balance = balance + ? WHERE id = ?",
+            )
+            .await?;
+        let insert = client
+            .prepare(
+                "INSERT INTO transfers VALUES ($1, $2, $3, $4)",
+                "INSERT INTO transfers VALUES (?, ?, ?, ?)",
+            )
+            .await?;
+        Ok(Self::Prepared { update, insert })
     }
 
     /// Everything between BEGIN and COMMIT.
-    async fn write(
-        &self,
-        client: &Client,
-        transfer: &Transfer,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write(&self, client: &mut Link, transfer: &Transfer) -> Result<(), LinkError> {
         let Transfer { id, from, to, amount } = transfer;
         for (account, change) in transfer.changes() {
             match self {
@@ -81,49 +84,47 @@ impl Form {
                     let sql = format!(
                         "UPDATE accounts SET balance = balance + {change} WHERE id = {account}"
                     );
-                    client.batch_execute(&sql).await?;
+                    client.run(&sql).await?;
                 }
                 Self::Prepared { update, .. } => {
-                    client.execute(update, &[&change, &account]).await?;
+                    client.execute(update, &[change, account]).await?;
                 }
             }
         }
         match self {
             Self::Simple => {
                 let sql = format!("INSERT INTO transfers VALUES ({id}, {from}, {to}, {amount})");
-                client.batch_execute(&sql).await
+                client.run(&sql).await
             }
             Self::Prepared { insert, .. } => {
-                client.execute(insert, &[id, from, to, amount]).await.map(|_| ())
+                client.execute(insert, &[*id, *from, *to, *amount]).await
             }
         }
     }
 }
 
 /// Waits for an answer, at most [`ANSWER_MAX`].
-async fn answered<T>(
-    ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, End> {
+async fn answered<T>(ask: impl Future<Output = Result<T, LinkError>>) -> Result<T, End> {
     match tokio::time::timeout(ANSWER_MAX, ask).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(end_of(&error)),
+        Ok(Err(error)) => Err(end_of(error)),
         Err(_) => Err(End::Lost(format!("no answer within {} s", ANSWER_MAX.as_secs()))),
     }
 }
 
-fn end_of(error: &tokio_postgres::Error) -> End {
+fn end_of(error: LinkError) -> End {
     /// The standard's "transaction resolution unknown".
     const UNKNOWN: &str = "08007";
-    match error.code() {
-        Some(code) if code.code() != UNKNOWN => End::Refused(code.code().to_owned()),
-        Some(_) | None => End::Lost(words(error)),
+    match error.code {
+        Some(code) if code != UNKNOWN => End::Refused(code),
+        Some(_) | None => End::Lost(error.words),
     }
 }
 
 /// Runs one transfer to its end, records that, and answers it.
 async fn attempt(
     number: usize,
-    client: &Client,
+    client: &mut Link,
     form: &Form,
     transfer: &Transfer,
     recorder: &Recorder,
@@ -131,10 +132,10 @@ async fn attempt(
     let began = recorder.now();
     let mut committing = None;
     let work = async {
-        answered(client.batch_execute("BEGIN")).await?;
+        answered(client.run("BEGIN")).await?;
         answered(form.write(client, transfer)).await?;
         committing = Some(recorder.now());
-        answered(client.batch_execute("COMMIT")).await
+        answered(client.run("COMMIT")).await
     };
     let end = work.await.err().unwrap_or(End::Acknowledged);
     let ended = recorder.now();
@@ -151,7 +152,7 @@ async fn attempt(
 }
 
 /// One writing client, until it is told to stop or its connection is of no use any more.
-pub(super) async fn writer(number: usize, config: Config, recorder: Arc<Recorder>) {
+pub(super) async fn writer(number: usize, login: Login, recorder: Arc<Recorder>) {
     let first = i64::try_from(number).unwrap_or(0) * NUMBERS_PER_CLIENT;
     let lost = |how: String| {
         let now = recorder.now();
@@ -161,13 +162,13 @@ pub(super) async fn writer(number: usize, config: Config, recorder: Arc<Recorder
             Attempt { client: number, transfer, began: now, committing: None, ended: now, end };
         recorder.attempt(record);
     };
-    let client = match connect(&config).await {
+    let mut client = match Link::open(&login).await {
         Ok(client) => client,
-        Err(error) => return lost(words(&error)),
+        Err(error) => return lost(error.words),
     };
-    let form = match Form::of(number, &client).await {
+    let form = match Form::of(number, &mut client).await {
         Ok(form) => form,
-        Err(error) => return lost(words(&error)),
+        Err(error) => return lost(error.words),
     };
     let mut dice = Dice::new(number);
     for id in first + 1..first + NUMBERS_PER_CLIENT {
@@ -178,10 +179,10 @@ pub(super) async fn writer(number: usize, config: Config, recorder: Arc<Recorder
         // Another account than `from`.
         let to = (from - 1 + dice.up_to(ACCOUNTS - 1)) % ACCOUNTS + 1;
         let transfer = Transfer { id, from, to, amount: dice.up_to(20) };
-        let pause = match attempt(number, &client, &form, &transfer, &recorder).await {
+        let pause = match attempt(number, &mut client, &form, &transfer, &recorder).await {
             End::Acknowledged => PACE,
             End::Refused(_) => {
-                if answered(client.batch_execute("ROLLBACK")).await.is_err() {
+                if answered(client.run("ROLLBACK")).await.is_err() {
                     return lost("its ROLLBACK failed".to_owned());
                 }
                 BACK_OFF
@@ -193,21 +194,23 @@ pub(super) async fn writer(number: usize, config: Config, recorder: Arc<Recorder
 }
 
 /// One reading client, until it is told to stop or its connection is of no use any more.
-pub(super) async fn reader(number: usize, config: Config, recorder: Arc<Recorder>) {
+pub(super) async fn reader(number: usize, login: Login, recorder: Arc<Recorder>) {
     let record = |began, outcome| {
         recorder.read(Read { began, ended: recorder.now(), outcome });
     };
-    let client = match connect(&config).await {
+    let mut client = match Link::open(&login).await {
         Ok(client) => client,
-        Err(error) => return record(recorder.now(), Err(words(&error))),
+        Err(error) => return record(recorder.now(), Err(error.words)),
     };
-    let prepared = if number.is_multiple_of(2) { None } else { client.prepare(SUM).await.ok() };
+    let prepared =
+        if number.is_multiple_of(2) { None } else { client.prepare(SUM[0], SUM[1]).await.ok() };
+    let sum = sum_for(client.kind());
     while !recorder.is_stopping() {
         let began = recorder.now();
         let ask = async {
             match &prepared {
-                Some(statement) => client.query_one(statement, &[]).await?.try_get(0),
-                None => client.query_one(SUM, &[]).await?.try_get(0),
+                Some(statement) => client.number_of(statement).await,
+                None => client.number(sum).await,
             }
         };
         let outcome = answered(ask).await;
@@ -229,23 +232,20 @@ pub(super) async fn reader(number: usize, config: Config, recorder: Arc<Recorder
 
 /// A transaction that has written and is kept open.
 pub(super) struct SlowTransaction {
-    client: Client,
+    client: Link,
     began: Duration,
     ended: Option<Attempt>,
 }
 
 impl SlowTransaction {
     /// Begins it, writes, and leaves it open.
-    pub(super) async fn open(
-        config: &Config,
-        recorder: &Recorder,
-    ) -> Result<Self, tokio_postgres::Error> {
-        let client = connect(config).await?;
+    pub(super) async fn open(login: &Login, recorder: &Recorder) -> Result<Self, LinkError> {
+        let mut client = Link::open(login).await?;
         let began = recorder.now();
         let [from, to] = VAULTS;
-        client.batch_execute("BEGIN").await?;
+        client.run("BEGIN").await?;
         let transfer = Transfer { id: SLOW_TRANSFER, from, to, amount: 500 };
-        Form::Simple.write(&client, &transfer).await?;
+        Form::Simple.write(&mut client, &transfer).await?;
         Ok(Self { client, began, ended: None })
     }
 
@@ -255,7 +255,7 @@ impl SlowTransaction {
             return ended.clone();
         }
         let committing = recorder.now();
-        let end = answered(self.client.batch_execute("COMMIT")).await;
+        let end = answered(self.client.run("COMMIT")).await;
         let attempt = Attempt {
             client: SLOW,
             transfer: SLOW_TRANSFER,

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use super::link::LinkError;
 use crate::app::AppError;
 use crate::config::ConfigError;
 
@@ -13,15 +14,23 @@ use crate::config::ConfigError;
 pub(super) enum DemoError {
     /// There are no server programs on this machine.
     #[error(
-        "no PostgreSQL server was found: neither in PATH nor in /usr/lib/postgresql/*/bin are \
-         there an initdb and a postgres that run. `make demo` installs it; by hand: \
-         apt-get install postgresql"
+        "no {server} server was found: looked for {programs} that run, in PATH and in {places}. \
+         {remedy}"
     )]
-    NoPostgres,
+    NoServer {
+        /// Whose.
+        server: &'static str,
+        /// Their names.
+        programs: &'static str,
+        /// Where else.
+        places: &'static str,
+        /// What brings it.
+        remedy: &'static str,
+    },
     /// Root can't run it, and there is nobody to run it as.
     #[error(
-        "PostgreSQL refuses to run as root, and this machine has neither a user postgres nor a \
-         user nobody to run it as; start the demo as another user"
+        "an engine must not run as root, and this machine has neither a user mysql or postgres \
+         nor a user nobody to run it as; start the demo as another user"
     )]
     NoUser,
     /// The file system said no.
@@ -78,15 +87,7 @@ pub(super) enum DemoError {
 }
 
 impl DemoError {
-    pub(super) fn engine(what: &'static str, error: &tokio_postgres::Error) -> Self {
-        Self::Engine { what, words: words(error) }
-    }
-}
-
-/// The engine's SQLSTATE and message, or the client's own words.
-pub(super) fn words(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) => format!("{} {}", db.code().code(), db.message()),
-        None => error.to_string(),
+    pub(super) fn engine(what: &'static str, error: &LinkError) -> Self {
+        Self::Engine { what, words: error.words.clone() }
     }
 }

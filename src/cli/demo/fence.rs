@@ -10,6 +10,7 @@ use super::client::{SLOW_NAME, SlowTransaction};
 use super::error::DemoError;
 use super::history::{Attempt, Recorder};
 use super::narrator::Narrator;
+use super::server::SLOW_USER;
 use crate::base::ids::{CommandId, Namespace, OperationId, Revision};
 use crate::control::answer::BlockerReport;
 use crate::control::{Answer, AnswerCode, Control, DrainReport};
@@ -199,7 +200,10 @@ impl Watch {
             self.last_line = Some(now);
         }
         let alone = match drain.blockers.as_slice() {
-            [one] => one.application_name == SLOW_NAME && drain.more_blockers == 0,
+            [one] => {
+                let slow = one.application_name == SLOW_NAME || one.user == SLOW_USER;
+                slow && drain.more_blockers == 0
+            }
             [] | [_, ..] => false,
         };
         if alone {

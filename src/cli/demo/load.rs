@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio_postgres::Config;
 
 use super::client;
 use super::history::{Counts, Recorder};
+use super::link::Login;
 use super::narrator::Narrator;
 use crate::telemetry::spawn::spawn_named;
 
@@ -33,16 +33,16 @@ impl Load {
     pub(super) fn start(
         threads: &Handle,
         recorder: &Arc<Recorder>,
-        login: impl Fn(&str) -> Config,
+        login: impl Fn(&str) -> Login,
     ) -> Self {
         let _on_their_threads = threads.enter();
         let writers = (0..WRITERS).map(|number| {
-            let config = login(&format!("bank teller {number}"));
-            spawn_named("demo-writer", client::writer(number, config, Arc::clone(recorder)))
+            let login = login(&format!("bank teller {number}"));
+            spawn_named("demo-writer", client::writer(number, login, Arc::clone(recorder)))
         });
         let readers = (0..READERS).map(|number| {
-            let config = login(&format!("bank auditor {number}"));
-            spawn_named("demo-reader", client::reader(number, config, Arc::clone(recorder)))
+            let login = login(&format!("bank auditor {number}"));
+            spawn_named("demo-reader", client::reader(number, login, Arc::clone(recorder)))
         });
         let tasks = writers.chain(readers).collect();
         Self { recorder: Arc::clone(recorder), tasks }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio_postgres::Config;
 
-use super::bank::{Auditor, DATABASE, ROLE, TOTAL, login, position};
+use super::bank::{Auditor, DATABASE, TOTAL, login};
 use super::checks::{self, Check, Direct, WRITE_FENCED, Window};
 use super::client::{SLOW_NAME, SlowTransaction};
 use super::error::DemoError;
 use super::fence::{self, Acquired, Commander, DEADLINE};
 use super::history::{Attempt, End, History, Recorder};
+use super::link::{LinkError, Login};
 use super::load::{self, Load, READERS, WRITERS};
 use super::narrator::Narrator;
 use super::sabotage::Sabotage;
@@ -50,7 +50,7 @@ pub(super) struct Stage<'a> {
 struct Fenced {
     acquired: Acquired,
     commander: Commander,
-    boundary: u64,
+    boundary: String,
     table: Check,
     sum: i64,
     direct: Direct,
@@ -58,10 +58,8 @@ struct Fenced {
 }
 
 impl Stage<'_> {
-    fn login(&self, name: &str) -> Config {
-        let mut config = login(self.server, ROLE, name, DATABASE);
-        config.host("127.0.0.1").port(self.proxy_port);
-        config
+    fn login(&self, name: &str) -> Login {
+        login(self.server, name, self.proxy_port)
     }
 
     fn namespace() -> Result<Namespace, DemoError> {
@@ -87,7 +85,7 @@ impl Stage<'_> {
         let direct = self.auditor.insert(DIRECT[1]).await;
         load.stop().await;
         let history = recorder.history();
-        let changes = self.changes(&fenced.commander, fenced.boundary).await?;
+        let changes = self.changes(&fenced.commander, &fenced.boundary).await?;
         let mut others = self.others(&fenced.acquired.slow);
         if direct.is_ok() {
             others.insert(DIRECT[1]);
@@ -98,7 +96,7 @@ impl Stage<'_> {
             checks::drain_waited(&fenced.acquired.slow, &window),
             checks::writes_refused(&history, &window, WRITERS),
             checks::reads_go_on(&history, &window, TOTAL),
-            checks::direct_writes(&fenced.direct, &direct),
+            checks::direct_writes(&fenced.direct, &direct, self.server.kind().lock_code()),
             checks::log_ends_at_boundary(fenced.changes, changes),
             fenced.table,
             checks::traffic_resumes(&history, &window, WRITERS),
@@ -163,7 +161,8 @@ impl Stage<'_> {
             ),
         );
         let slow = SlowTransaction::open(&self.login(SLOW_NAME), recorder).await;
-        let slow = slow.map_err(|e| DemoError::engine("opening the slow transaction", &e))?;
+        let slow =
+            slow.map_err(|e: LinkError| DemoError::engine("opening the slow transaction", &e))?;
         let commander = Commander::new(self.control, Self::namespace()?);
         let acquired = commander.acquire(slow, recorder, narrator).await?;
         let Acquired { record, asked, fenced, .. } = &acquired;
@@ -184,7 +183,7 @@ impl Stage<'_> {
         };
         let evidence = record.evidence.as_ref().ok_or_else(unproven)?;
         fence::tell(evidence, narrator);
-        let boundary = position("reading the boundary", &evidence.boundary.value)?;
+        let boundary = evidence.boundary.value.clone();
         self.look(commander, acquired, boundary, recorder, narrator).await
     }
 
@@ -193,7 +192,7 @@ impl Stage<'_> {
         &self,
         commander: Commander,
         acquired: Acquired,
-        boundary: u64,
+        boundary: String,
         recorder: &Recorder,
         narrator: &mut Narrator<'_, '_>,
     ) -> Result<Fenced, DemoError> {
@@ -228,7 +227,7 @@ impl Stage<'_> {
         narrator.line("transfers", &table.figure);
         let sum = self.auditor.sum().await?;
         narrator.line("balances", &format!("{sum} in all, {TOTAL} at the start"));
-        let changes = self.changes(&commander, boundary).await?;
+        let changes = self.changes(&commander, &boundary).await?;
         let shown = format!(
             "{} row changes up to the boundary, {} after it",
             changes.before, changes.after
@@ -240,10 +239,9 @@ impl Stage<'_> {
     async fn changes(
         &self,
         commander: &Commander,
-        boundary: u64,
+        boundary: &str,
     ) -> Result<checks::Changes, DemoError> {
-        let rows = self.auditor.decode().await?;
-        Ok(checks::changes_around(&rows, boundary, &commander.marker()))
+        self.auditor.changes(boundary, &commander.marker()).await
     }
 
     /// Transfers that were acknowledged to others than the writers.

@@ -1,14 +1,17 @@
-//! A throw-away PostgreSQL in a folder of its own.
+//! A throw-away engine in a folder of its own.
 //!
-//! Purpose: finds the server programs, makes a cluster, starts it, and leaves nothing behind. It
-//! listens on a socket in the folder and nowhere else; every role needs a password that only this
-//! process knows. As root it runs as `postgres`, or as `nobody`.
+//! Purpose: finds the server programs, makes a data directory, starts the server, and leaves
+//! nothing behind. What differs between engines is in `server/postgres.rs` and `server/mysql.rs`;
+//! every account needs a password that only this process knows. As root it runs as somebody else.
 //!
 //! Invariant: server and folder are gone when the [`Server`] is dropped, and also when this process
 //! dies in any other way, because a small shell waits for the end of a pipe that only this process
 //! holds. The folder's name is one that `tools/sweep.sh` knows.
 //!
 //! Called by `demo.rs`. It knows nothing of the proxy.
+
+mod mysql;
+mod postgres;
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,11 +23,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::error::DemoError;
+use super::kind::Kind;
 use crate::base::secret::Secret;
 
-/// The superuser of the cluster, and the role of the proxy's control connection.
+/// The superuser of a PostgreSQL; on any engine, the account of the proxy's control connection.
 pub(super) const SUPERUSER: &str = "fencewire";
-/// The port in the socket's name; nothing listens on TCP.
+/// The account of the slow client on MariaDB and MySQL.
+pub(super) const SLOW_USER: &str = "slow_batch";
+/// The port in the name of PostgreSQL's socket; nothing listens on TCP there.
 pub(super) const PORT: u16 = 5432;
 /// How long a server may take until it accepts connections.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -32,33 +38,21 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const FOLDER_BYTES_MAX: usize = 85;
 
 /// Waits for the end of the pipe, then ends the last process it was told of, if that still works
-/// in the folder, and removes the folder.
+/// in the folder, and removes the folder. `$2` is the first signal, `$3` what stands before the
+/// process id: a `-` for its whole group.
 const GUARDIAN: &str = r#"
-folder=$1 pid=
+folder=$1 first=$2 before=$3 pid=
 trap '' INT HUP TERM
 works() { [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "$folder/"; }
 while read -r told; do pid=$told; done
 tries=0
 while works && [ $tries -lt 200 ]; do
-  case $tries in 0) kill -QUIT "$pid" ;; 100) kill -KILL "$pid" ;; esac
+  case $tries in 0) kill -s "$first" -- "$before$pid" ;; 100) kill -s KILL -- "$before$pid" ;; esac
   tries=$((tries + 1))
   sleep 0.05
 done
 rm -rf "$folder"
 "#;
-
-const SETTINGS: &str = "\
-listen_addresses = ''
-wal_level = logical
-max_wal_senders = 4
-max_replication_slots = 4
-max_prepared_transactions = 10
-max_connections = 100
-shared_buffers = 32MB
-fsync = off
-full_page_writes = off
-autovacuum = off
-";
 
 /// The user that server programs run as, where it isn't our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +69,15 @@ struct Guardian {
 }
 
 impl Guardian {
-    fn start(folder: &Path) -> Result<Self, DemoError> {
+    fn start(folder: &Path, kind: Kind) -> Result<Self, DemoError> {
+        let (first, before) = match kind {
+            Kind::Postgres => ("QUIT", ""),
+            // Nothing of it is wanted any more; its set-up is a script with children.
+            Kind::MariaDb | Kind::MySql => ("KILL", "-"),
+        };
         let mut command = Command::new("sh");
         command.args(["-c", GUARDIAN, "fencewire-demo-guardian"]).arg(folder);
-        command.current_dir("/").process_group(0);
+        command.args([first, before]).current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = command.spawn().map_err(|e| program("sh", &e.to_string()))?;
         Ok(Self { pipe: shell.stdin.take(), shell, folder: folder.to_owned() })
@@ -105,58 +104,100 @@ impl Drop for Guardian {
     }
 }
 
-/// A running PostgreSQL. Dropping it stops the server and removes its folder; that may take some
+/// The programs of one engine.
+enum Programs {
+    Postgres(postgres::Programs),
+    My(mysql::Programs),
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Only at a unix socket in this folder.
+    Socket(PathBuf),
+    /// At this unix socket and at a port of 127.0.0.1.
+    Both {
+        /// The socket itself.
+        socket: PathBuf,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// A running engine. Dropping it stops the server and removes its folder; that may take some
 /// tenths of a second.
 pub(super) struct Server {
     /// Removes everything; dropped before the child is reaped.
     guardian: Option<Guardian>,
-    postmaster: Option<Child>,
-    bin: PathBuf,
+    process: Option<Child>,
+    programs: Programs,
+    kind: Kind,
     user: Option<User>,
     folder: PathBuf,
     password: Secret,
-    version: String,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.guardian.take());
-        if let Some(mut postmaster) = self.postmaster.take() {
+        if let Some(mut process) = self.process.take() {
             // It is gone by now; this only reaps it.
-            postmaster.kill().ok();
-            postmaster.wait().ok();
+            process.kill().ok();
+            process.wait().ok();
         }
     }
 }
 
 impl Server {
-    /// Makes the folder and the cluster, and starts the server; it may not be ready yet.
+    /// Makes the folder and the data directory, and starts the server; it may not be ready yet.
     ///
-    /// Blocks for a second or two. Whatever was made is gone again when this fails.
-    pub(super) fn start(path: Option<&OsStr>) -> Result<Self, DemoError> {
-        let (bin, version) = find_programs(path)?;
+    /// Blocks for some seconds. Whatever was made is gone again when this fails.
+    pub(super) fn start(kind: Kind, path: Option<&OsStr>) -> Result<Self, DemoError> {
+        let programs = match kind {
+            Kind::Postgres => Programs::Postgres(postgres::find(path)?),
+            Kind::MariaDb | Kind::MySql => Programs::My(mysql::find(kind, path)?),
+        };
         let folder = make_folder()?;
-        let guardian = Guardian::start(&folder).inspect_err(|_| {
+        let guardian = Guardian::start(&folder, kind).inspect_err(|_| {
             fs::remove_dir(&folder).ok();
         })?;
-        let user = if owner_is_root(&folder)? { Some(server_user()?) } else { None };
+        let user = if owner_is_root(&folder)? { Some(server_user(kind)?) } else { None };
         let mut server = Self {
             guardian: Some(guardian),
-            postmaster: None,
-            bin,
+            process: None,
+            programs,
+            kind,
             user,
             folder,
             password: Secret::new(uuid::Uuid::new_v4().simple().to_string()),
-            version,
         };
-        server.init()?;
+        match kind {
+            Kind::Postgres => postgres::init(&mut server)?,
+            Kind::MariaDb | Kind::MySql => mysql::init(&mut server)?,
+        }
         server.launch()?;
         Ok(server)
     }
 
-    /// What `postgres --version` calls itself, such as `15.14`.
-    pub(super) fn version(&self) -> &str {
-        &self.version
+    /// Whose server it is.
+    pub(super) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it is, in words.
+    pub(super) fn described(&self) -> String {
+        match &self.programs {
+            Programs::Postgres(programs) => {
+                format!(
+                    "PostgreSQL {}, wal_level logical, in a folder of its own",
+                    programs.version
+                )
+            }
+            Programs::My(programs) => {
+                let name = self.kind.shown();
+                format!("{name} {}, binary log and GTIDs, in a folder of its own", programs.version)
+            }
+        }
     }
 
     /// The folder, for other things that shall go away with it.
@@ -164,12 +205,21 @@ impl Server {
         &self.folder
     }
 
-    /// The folder of the server's socket.
-    pub(super) fn socket_folder(&self) -> PathBuf {
+    /// Where it listens.
+    pub(super) fn place(&self) -> Place {
+        match &self.programs {
+            Programs::Postgres(_) => Place::Socket(self.socket_folder()),
+            Programs::My(programs) => {
+                Place::Both { socket: self.folder.join("sock/mysqld.sock"), port: programs.port }
+            }
+        }
+    }
+
+    fn socket_folder(&self) -> PathBuf {
         self.folder.join("sock")
     }
 
-    /// The password of every role.
+    /// The password of every account.
     pub(super) const fn password(&self) -> &Secret {
         &self.password
     }
@@ -179,33 +229,36 @@ impl Server {
     /// # Cancel safety
     /// Cancel safe: it only looks.
     pub(super) async fn ready(&mut self) -> Result<(), DemoError> {
-        let status = self.folder.join("data/postmaster.pid");
         let deadline = Instant::now() + READY_MAX;
         loop {
-            let text = fs::read_to_string(&status).unwrap_or_default();
-            if text.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
+            let ready = match &self.programs {
+                Programs::Postgres(_) => postgres::is_ready(&self.folder),
+                Programs::My(_) => mysql::is_ready(&self.folder),
+            };
+            if ready {
                 return Ok(());
             }
-            if let Some(postmaster) = &mut self.postmaster
-                && let Ok(Some(end)) = postmaster.try_wait()
+            if let Some(process) = &mut self.process
+                && let Ok(Some(end)) = process.try_wait()
             {
-                return Err(program("postgres", &format!("ended before it was ready ({end})")));
+                return Err(program("the server", &format!("ended before it was ready ({end})")));
             }
             if Instant::now() >= deadline {
-                return Err(DemoError::Late("the start of PostgreSQL", READY_MAX.as_secs()));
+                return Err(DemoError::Late("the start of the engine", READY_MAX.as_secs()));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// A program of the server, as its user, in its folder, out of reach of the terminal's signals.
-    fn program(&self, name: &str) -> Command {
-        let mut command = Command::new(self.bin.join(name));
+    fn program(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
         if let Some(User { uid, gid }) = self.user {
             command.uid(uid).gid(gid);
         }
         for (variable, _) in std::env::vars_os() {
-            if variable.as_encoded_bytes().starts_with(b"PG") {
+            let name = variable.as_encoded_bytes();
+            if name.starts_with(b"PG") || name.starts_with(b"MYSQL") {
                 command.env_remove(variable);
             }
         }
@@ -219,45 +272,40 @@ impl Server {
         self.guardian.as_mut().map_or(Ok(()), |guardian| guardian.watch(pid))
     }
 
-    fn init(&mut self) -> Result<(), DemoError> {
-        let (data, secret) = (self.folder.join("data"), self.folder.join("secret"));
-        make_private(&self.socket_folder())?;
-        write_private(&secret, self.password.expose())?;
-        for path in [&self.folder, &self.socket_folder(), &secret] {
-            if let Some(User { uid, gid }) = self.user {
-                chown(path, Some(uid), Some(gid)).map_err(|e| file("can't give away", path, e))?;
-            }
+    /// Gives folders and files to the server's user.
+    fn give_away(&self, paths: &[&Path]) -> Result<(), DemoError> {
+        let Some(User { uid, gid }) = self.user else { return Ok(()) };
+        for path in paths {
+            chown(path, Some(uid), Some(gid)).map_err(|e| file("can't give away", path, e))?;
         }
-        let mut command = self.program("initdb");
-        command.args(["-U", SUPERUSER, "-A", "password", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        command.arg("--pwfile").arg(&secret).arg("-D").arg(&data);
+        Ok(())
+    }
+
+    /// Runs a step of the set-up to its end; it is ended with us.
+    fn run(&mut self, name: &str, mut command: Command) -> Result<(), DemoError> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|e| program("initdb", &e.to_string()))?;
+        let child = command.spawn().map_err(|e| program(name, &e.to_string()))?;
         self.watch(child.id())?;
-        let output = child.wait_with_output().map_err(|e| program("initdb", &e.to_string()))?;
-        if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(program("initdb", &format!("failed ({}): {words}", output.status)));
+        let output = child.wait_with_output().map_err(|e| program(name, &e.to_string()))?;
+        if output.status.success() {
+            return Ok(());
         }
-        fs::remove_file(&secret).map_err(|e| file("can't remove", &secret, e))?;
-        let conf = data.join("postgresql.conf");
-        let socket = self.socket_folder().display().to_string().replace('\'', "''");
-        let more = format!("\n{SETTINGS}port = {PORT}\nunix_socket_directories = '{socket}'\n");
-        append(&conf, &more)?;
-        // Every way in is the socket, and needs the password.
-        let hba = data.join("pg_hba.conf");
-        fs::write(&hba, "local all all password\n").map_err(|e| file("can't write", &hba, e))
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(program(name, &format!("failed ({}): {words}", output.status)))
     }
 
     fn launch(&mut self) -> Result<(), DemoError> {
         let log = self.folder.join("server.log");
         let out = write_private(&log, "")?;
         let again = out.try_clone().map_err(|e| file("can't write", &log, e))?;
-        let mut command = self.program("postgres");
-        command.arg("-D").arg(self.folder.join("data")).stdout(out).stderr(again);
-        let child = command.spawn().map_err(|e| program("postgres", &e.to_string()))?;
+        let mut command = match &self.programs {
+            Programs::Postgres(programs) => postgres::server(self, programs),
+            Programs::My(programs) => mysql::server(self, programs),
+        };
+        command.stdout(out).stderr(again);
+        let child = command.spawn().map_err(|e| program("the server", &e.to_string()))?;
         let pid = child.id();
-        self.postmaster = Some(child);
+        self.process = Some(child);
         self.watch(pid)
     }
 }
@@ -287,35 +335,6 @@ fn append(path: &Path, text: &str) -> Result<(), DemoError> {
     written.map_err(|e| file("can't write", path, e))
 }
 
-/// Folders that may hold server programs, best first: those in PATH, then Debian's, newest first.
-fn candidates(path: Option<&OsStr>, debian: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
-    let entries = fs::read_dir(debian).into_iter().flatten().flatten();
-    let mut versions: Vec<u32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    versions.sort_unstable();
-    found.extend(versions.iter().rev().map(|version| debian.join(format!("{version}/bin"))));
-    found.retain(|bin| ["initdb", "postgres"].iter().all(|name| bin.join(name).is_file()));
-    found
-}
-
-/// The first folder whose server says its version, and that version.
-fn find_programs(path: Option<&OsStr>) -> Result<(PathBuf, String), DemoError> {
-    let says = |bin: PathBuf| {
-        let output = Command::new(bin.join("postgres")).arg("--version").output().ok()?;
-        let version = version_in(&String::from_utf8_lossy(&output.stdout))?;
-        Some((bin, version))
-    };
-    let debian = Path::new("/usr/lib/postgresql");
-    candidates(path, debian).into_iter().find_map(says).ok_or(DemoError::NoPostgres)
-}
-
-/// `15.14` out of `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
-fn version_in(text: &str) -> Option<String> {
-    let rest = text.trim().strip_prefix("postgres (PostgreSQL) ")?;
-    rest.split_whitespace().next().map(str::to_owned)
-}
-
 /// A new private folder `fencewire-demo-PID-START-0`, in a place that its server's user can reach.
 fn make_folder() -> Result<PathBuf, DemoError> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -341,21 +360,25 @@ fn owner_is_root(folder: &Path) -> Result<bool, DemoError> {
     Ok(found.uid() == 0)
 }
 
-fn server_user() -> Result<User, DemoError> {
+fn server_user(kind: Kind) -> Result<User, DemoError> {
     let path = Path::new("/etc/passwd");
     let text = fs::read_to_string(path).map_err(|e| file("can't read", path, e))?;
-    user_in(&text).ok_or(DemoError::NoUser)
+    let own = match kind {
+        Kind::Postgres => "postgres",
+        Kind::MariaDb | Kind::MySql => "mysql",
+    };
+    user_in(&text, own).ok_or(DemoError::NoUser)
 }
 
-/// `postgres`, else `nobody`, out of the text of a passwd file.
-fn user_in(passwd: &str) -> Option<User> {
+/// The engine's own user, else `postgres` or `nobody`, out of the text of a passwd file.
+fn user_in(passwd: &str, own: &str) -> Option<User> {
     let find = |name: &str| {
         let mut fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let found = fields.find(|fields| fields.first() == Some(&name))?;
         let (uid, gid) = (found.get(2)?.parse().ok()?, found.get(3)?.parse().ok()?);
         (uid != 0).then_some(User { uid, gid })
     };
-    find("postgres").or_else(|| find("nobody"))
+    [own, "postgres", "nobody"].into_iter().find_map(find)
 }
 
 #[cfg(test)]
@@ -363,62 +386,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_in_path_then_newest_first() {
-        let root = tempfile::tempdir().unwrap();
-        let make = |folder: &str, names: &[&str]| {
-            let folder = root.path().join(folder);
-            fs::create_dir_all(&folder).unwrap();
-            names.iter().for_each(|name| fs::write(folder.join(name), "").unwrap());
-            folder
-        };
-        let nine = make("9/bin", &["initdb", "postgres"]);
-        let fifteen = make("15/bin", &["initdb", "postgres"]);
-        make("16/bin", &["postgres"]);
-        make("x/bin", &["initdb", "postgres"]);
-        let mine = make("mine", &["initdb", "postgres", "pg_ctl"]);
-        let half = make("half", &["postgres"]);
-        let path = std::env::join_paths([&half, &mine]).unwrap();
-        let found = candidates(Some(&path), root.path());
-        assert_eq!(found, [mine, fifteen.clone(), nine.clone()]);
-        assert_eq!(candidates(None, root.path()), [fifteen, nine]);
-        assert!(candidates(None, Path::new("/nonexistent")).is_empty());
-    }
-
-    #[test]
-    fn versions_are_read() {
-        let debian = "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n";
-        assert_eq!(version_in(debian).as_deref(), Some("15.14"));
-        assert_eq!(version_in("postgres (PostgreSQL) 17beta1").as_deref(), Some("17beta1"));
-        assert_eq!(version_in("pg_ctl wrapper"), None);
-    }
-
-    #[test]
     fn root_finds_somebody_else() {
         let user = |uid, gid| Some(User { uid, gid });
         let nobody = "root:x:0:0::/:\nnobody:x:65534:65534::/:\n";
-        assert_eq!(user_in(nobody), user(65534, 65534));
-        assert_eq!(user_in(&format!("{nobody}postgres:x:101:102::/:")), user(101, 102));
-        assert_eq!(user_in("root:x:0:0::/:\npostgres:x:0:0::/:"), None);
-        assert_eq!(user_in(""), None);
+        let find = |passwd: &str| user_in(passwd, "mysql");
+        assert_eq!(find(nobody), user(65534, 65534));
+        let both = format!("{nobody}postgres:x:101:102::/:\n");
+        assert_eq!(find(&both), user(101, 102));
+        assert_eq!(find(&format!("{both}mysql:x:103:104::/:")), user(103, 104));
+        assert_eq!(find("root:x:0:0::/:\npostgres:x:0:0::/:"), None);
+        assert_eq!(find(""), None);
     }
 
     #[test]
     fn a_dropped_guardian_removes_folder_and_process() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("here");
-        make_private(&folder).unwrap();
-        let mut guardian = Guardian::start(&folder).unwrap();
-        // The folder is on its command line, as it is on a server's.
-        let mut child = Command::new("sh")
-            .args(["-c", "while :; do read -r line || exit; done", "sh"])
-            .arg(format!("{}/x", folder.display()))
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        guardian.watch(child.id()).unwrap();
-        drop(guardian);
-        assert!(!folder.exists());
-        let end = child.wait().unwrap();
-        assert!(!end.success(), "{end}");
+        for kind in [Kind::Postgres, Kind::MySql] {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path().join("here");
+            make_private(&folder).unwrap();
+            let mut guardian = Guardian::start(&folder, kind).unwrap();
+            // The folder is on its command line, as it is on a server's.
+            let mut child = Command::new("sh")
+                .args(["-c", "while :; do read -r line || exit; done", "sh"])
+                .arg(format!("{}/x", folder.display()))
+                .process_group(0)
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            guardian.watch(child.id()).unwrap();
+            drop(guardian);
+            assert!(!folder.exists());
+            let end = child.wait().unwrap();
+            assert!(!end.success(), "{end}");
+        }
     }
 }

@@ -272,8 +272,8 @@ impl SessionChange {
         read_only: Some(Toggle::Unknown),
     };
 
-    /// What may be set when it may be either of two: what one of them doesn't touch stays as it was,
-    /// which isn't known here.
+    /// What may be set when it may be either of two: what one of them doesn't touch stays as it
+    /// was, which isn't known here.
     pub(in crate::sql) fn or(self, other: Self) -> Self {
         fn either<T: PartialEq>(one: Option<T>, two: Option<T>, unknown: T) -> Option<T> {
             if one == two { one } else { Some(unknown) }

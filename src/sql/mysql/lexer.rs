@@ -1,8 +1,8 @@
 //! The lexer of MySQL and MariaDB, byte for byte as far as it decides where tokens end.
 //!
 //! Purpose: a string or comment that ends elsewhere than in the engine would hide a statement. The
-//! rules are those of MySQL 8.0 to 9.7 and MariaDB 10.6 to 11, tried on live servers. Where versions
-//! differ, or a text can be read in two ways, it is [`Unlexable`], never a guess.
+//! rules are those of MySQL 8.0 to 9.7 and MariaDB 10.6 to 11, tried on 9.7.4 and 10.11.19. Where
+//! versions differ, or a text can be read in two ways, it is [`Unlexable`], never a guess.
 //!
 //! What the engine does with an executable comment (`/*! … */`, `/*M! … */`) depends on its flavour
 //! and version. A lexer has one [`Executable`] rule; the classifier reads a text that holds such a
@@ -172,8 +172,8 @@ impl<'a> MyLexer<'a> {
         }
     }
 
-    /// An optimizer hint has a lexer of its own, in which a quoted name may hold `*/`: quotes must be
-    /// closed where this comment ends.
+    /// An optimizer hint has a lexer of its own, in which a quoted name may hold `*/`: quotes must
+    /// be closed where this comment ends.
     fn hint(&mut self) -> Result<(), Unlexable> {
         let from = self.at + 3;
         self.at += 2;
@@ -260,8 +260,8 @@ impl<'a> MyLexer<'a> {
             && name.into_iter().any(|byte| *byte == b'$')
     }
 
-    /// An unquoted name or keyword. Bytes above ASCII belong to it only as whole characters of UTF-8
-    /// that every `utf8` has; anything else is a stray byte.
+    /// An unquoted name or keyword. Bytes above ASCII belong to it only as whole characters of
+    /// UTF-8 that every `utf8` has; anything else is a stray byte.
     fn read_word(&mut self) -> TokenKind {
         let start = self.at;
         loop {
@@ -271,14 +271,9 @@ impl<'a> MyLexer<'a> {
             if high < 0x80 || self.reading.encoding != MyEncoding::Utf8 {
                 break;
             }
-            let length = if high >= 0xf0 {
-                0
-            } else if high >= 0xe0 {
-                3
-            } else {
-                2
-            };
-            if length == 0 || !rest.get(..length).is_some_and(|c| std::str::from_utf8(c).is_ok()) {
+            let length = if high >= 0xe0 { 3 } else { 2 };
+            let whole = rest.get(..length).is_some_and(|c| std::str::from_utf8(c).is_ok());
+            if high >= 0xf0 || !whole {
                 break;
             }
             self.at += length;

@@ -12,15 +12,15 @@ use super::lexer::Reading;
 /// A name as written, its quotes undone; `None` when it isn't one or isn't UTF-8.
 pub(super) fn name(text: Phrase<'_>, at: usize) -> Option<String> {
     let bytes = text.bytes(at);
-    match text.kind(at)? {
-        TokenKind::Word => Some(std::str::from_utf8(bytes).ok()?.to_owned()),
-        TokenKind::Quoted => {
-            let quote = std::str::from_utf8(bytes.get(..1)?).ok()?;
-            let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
-            Some(std::str::from_utf8(inner).ok()?.replace(&quote.repeat(2), quote))
-        }
-        _ => None,
+    if text.is_kind(at, TokenKind::Word) {
+        return Some(std::str::from_utf8(bytes).ok()?.to_owned());
     }
+    if !text.is_kind(at, TokenKind::Quoted) {
+        return None;
+    }
+    let quote = std::str::from_utf8(bytes.get(..1)?).ok()?;
+    let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
+    Some(std::str::from_utf8(inner).ok()?.replace(&quote.repeat(2), quote))
 }
 
 /// A name in lower case, where the engine compares without case.

@@ -1,9 +1,9 @@
 //! Session state: `SET` in all its forms, and what it changes for later texts.
 //!
-//! Purpose: most settings are harmless. The ones that decide whether a transaction may write are the
-//! guard itself: touching them is `write`, whatever the value and the quoting. Settings of the whole
-//! server are `lifecycle`. Modes, character set and autocommit are told, so that the relay reads
-//! later texts by the right rules.
+//! Purpose: most settings are harmless. The ones that decide whether a transaction may write are
+//! the guard itself: touching them is `write`, whatever the value and the quoting. Settings of the
+//! whole server are `lifecycle`. Modes, character set and autocommit are told, so that the relay
+//! reads later texts by the right rules.
 //!
 //! Values are expressions, and an expression may call a function: it must be proved.
 
@@ -134,22 +134,22 @@ fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange)
     if text.is_any(0, &["character", "char"]) && text.is(1, "set") {
         return charset(text, 2, context, change);
     }
-    let mut at = 0;
     let marked = text.is_kind(0, TokenKind::Setting);
-    at += usize::from(marked);
+    let mut at = usize::from(marked);
     let mut part = SESSION;
-    let mut scoped = false;
-    if !assigns(text, at) && !text.is_kind(at + 1, TokenKind::Dot) || marked {
-        let scope = marked && text.is_kind(at + 1, TokenKind::Dot) || !marked;
-        if scope && text.is_any(at, WIDE) {
+    // `@@scope.name`, or `SCOPE name`; a setting of such a name alone is assigned to right away.
+    let scoped = if marked {
+        text.is_kind(at + 1, TokenKind::Dot)
+    } else {
+        !assigns(text, at) && !text.is_kind(at + 1, TokenKind::Dot)
+    };
+    let scoped = scoped && (text.is_any(at, WIDE) || text.is_any(at, NARROW));
+    if scoped {
+        if text.is_any(at, WIDE) {
             part = wide(context);
         }
-        if scope && (text.is_any(at, WIDE) || text.is_any(at, NARROW)) {
-            scoped = true;
-            at += 1 + usize::from(text.is_kind(at + 1, TokenKind::Dot));
-        }
+        at += if marked { 2 } else { 1 };
     }
-    // @@ may stand behind the word of the scope too: SET SESSION @@a is an error, so no more here.
     let Some(name) = names::folded(text, at) else { return Context::opaque() };
     if text.is_kind(at + 1, TokenKind::Dot) {
         // A structured setting, `hot_cache.key_buffer_size`: of the server.

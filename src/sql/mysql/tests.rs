@@ -498,7 +498,7 @@ fn spaced(text: &str, seeds: &[u8]) -> String {
         }
         if c == ' ' && quote.is_none() {
             out.push_str(GAPS[usize::from(seed) % GAPS.len()]);
-        } else if quote.is_none() && seed % 2 == 0 {
+        } else if quote.is_none() && seed.is_multiple_of(2) {
             out.extend(c.to_uppercase());
         } else {
             out.push(c);
@@ -516,7 +516,10 @@ proptest! {
     #![proptest_config(config(400))]
 
     #[test]
-    fn layout_and_case_never_weaken(pick in any::<prop::sample::Index>(), seeds in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn layout_and_case_never_weaken(
+        pick in any::<prop::sample::Index>(),
+        seeds in prop::collection::vec(any::<u8>(), 1..40),
+    ) {
         let all: Vec<_> = cases()
             .filter(|(_, _, text)| {
                 let odd = ["/*", "--", "#", "\\", "execute immediate", "$", "prepare", "`"];
@@ -529,13 +532,16 @@ proptest! {
     }
 
     #[test]
-    fn a_writer_next_to_anything_stays_a_writer(pick in any::<prop::sample::Index>(), before in any::<bool>()) {
+    fn a_writer_next_to_anything_stays_a_writer(
+        pick in any::<prop::sample::Index>(),
+        before in any::<bool>(),
+    ) {
         let all = &*CASES;
         let (class, lexing, text) = all[pick.index(all.len())];
         let writer = "insert into t values (1)";
         let both = if before { format!("{writer};\n{text}") } else { format!("{text};\n{writer}") };
         let found = under(both.as_bytes(), lexing).class();
-        prop_assert!(found.is_writer() && found >= class.min(StatementClass::Unprovable), "{}", both);
+        prop_assert!(found.is_writer() && found >= class, "{}", both);
     }
 
     #[test]
@@ -547,12 +553,15 @@ proptest! {
     }
 
     #[test]
-    fn an_executable_comment_never_weakens(pick in any::<prop::sample::Index>(), version in prop::sample::select(vec!["!", "!50000", "!80000", "!99999", "!101119", "M!", "M!100100"])) {
+    fn an_executable_comment_never_weakens(
+        pick in any::<prop::sample::Index>(),
+        version in prop::sample::select(vec!["!", "!50000", "!80000", "!99999", "!101119", "M!"]),
+    ) {
         let all = &*CASES;
         let (class, lexing, text) = all[pick.index(all.len())];
         prop_assume!(!text.contains("*/") && !text.ends_with('*'));
         let found = under(format!("/*{version} {text} */").as_bytes(), lexing).class();
-        prop_assert!(found >= class.max(StatementClass::Session) || !class.is_writer(), "{}", text);
+        prop_assert!(found >= class, "{} is {} in a comment", text, found);
     }
 
     #[test]
@@ -563,7 +572,9 @@ proptest! {
     }
 
     #[test]
-    fn no_word_salad_panics_and_the_cache_agrees(words in prop::collection::vec(prop::sample::select(SALAD.to_vec()), 0..24)) {
+    fn no_word_salad_panics_and_the_cache_agrees(
+        words in prop::collection::vec(prop::sample::select(SALAD.to_vec()), 0..24),
+    ) {
         let text = words.join(" ");
         let mut shared = classifier();
         for lexing in [maria(), oracle(), maria().uncertain()] {

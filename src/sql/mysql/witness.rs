@@ -1,8 +1,8 @@
 //! The second witness: sqlparser reads what the walk called a read.
 //!
 //! Purpose and invariants are those of `classify/witness.rs`: it gets the tokens written out again
-//! with literals replaced, and may turn a `read` into `unprovable`, never the other way round. Texts
-//! that it can't read are left to the walk: its MySQL dialect lacks much of both engines'.
+//! with literals replaced, and may turn a `read` into `unprovable`, never the other way round.
+//! Texts that it can't read are left to the walk: its MySQL dialect lacks much of both engines'.
 
 use sqlparser::ast::ObjectName;
 use sqlparser::dialect::MySqlDialect;

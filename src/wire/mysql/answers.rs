@@ -344,9 +344,9 @@ impl Tracker {
     }
 
     fn ok(&mut self, length: usize, head: &[u8]) -> Option<Seen> {
-        let status = match head.first()? {
-            &OK => ok_status(head)?,
-            &EOF => self.end_status(length, head)?,
+        let status = match *head.first()? {
+            OK => ok_status(head)?,
+            EOF => self.end_status(length, head)?,
             _ => return None,
         };
         Some(self.done(Some(status)))

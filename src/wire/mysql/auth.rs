@@ -303,11 +303,6 @@ impl Exchange {
     pub(crate) const fn client_sequence(&self) -> u8 {
         self.client_sequence
     }
-
-    /// What passwords are mixed with now.
-    pub(crate) fn nonce(&self) -> &[u8] {
-        &self.nonce
-    }
 }
 
 /// The parts of a COM_CHANGE_USER of which the proof is one.

@@ -239,7 +239,9 @@ impl Conversation {
             }
             return Err(Box::new(self.refusal(Denial::Unprovable)));
         }
-        let armed = if program.runs() { self.arm(guard, program, out) } else { Armed::Done };
+        // Undone in front of any command: the engine refuses to prepare a write, too.
+        let arms = program.runs() || guard == Guard::Off;
+        let armed = if arms { self.arm(guard, program, out) } else { Armed::Done };
         pass(fault::point("wire.after_admission"));
         Ok(match (armed, guard) {
             (Armed::NotYet, _) => Entry::Wait,

@@ -177,10 +177,10 @@ impl Conversation {
             }
             Whose::Ping | Whose::Own | Whose::Client { .. } => {}
         }
-        match (well, whose) {
-            (true, Whose::Guard | Whose::Savepoint) => self.guard.tries = 0,
-            (true, _) => {}
-            (false, _) => self.guard.tries += 1,
+        if !well {
+            self.guard.tries += 1;
+        } else if matches!(whose, Whose::Guard | Whose::Savepoint) {
+            self.guard.tries = 0;
         }
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;
     }

@@ -251,7 +251,7 @@ impl Relay {
             // Nobody reads the answers any more: see what is running to its end.
             self.client.reads = false;
         }
-        if !self.client.reads && !self.shut && self.engine.writes {
+        if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
         }
         if !self.engine.reads && self.end.is_none() {

@@ -481,12 +481,12 @@ fn w17_the_guard_goes_first_is_confirmed_and_undone() {
         stage.engine(&rows(b"1", IDLE));
         stage.said();
         stage.open();
-        stage.client(&query("insert into t values (1)"));
+        stage.client(&prepare("insert into t values (1)"));
         assert_eq!(stage.sent(), query(UNDO));
         stage.engine(&ok(IDLE));
         assert!(stage.said().is_empty());
-        assert_eq!(stage.sent(), query("insert into t values (1)"));
-        stage.engine(&ok(IDLE));
+        assert_eq!(stage.sent(), prepare("insert into t values (1)"));
+        stage.engine(&prepared(1));
         stage.said();
         stage.run(&query("insert into t values (2)"), &ok(IDLE));
     });

@@ -169,10 +169,13 @@ fn the_sum_is_the_same_each_time() {
 #[test]
 fn a_direct_write_waits_under_the_fence_and_only_there() {
     let code = |text: &str| Err(text.to_owned());
-    kept(&direct_writes(&code("55P03"), &Ok(())));
-    broken(&direct_writes(&Ok(()), &Ok(())), "succeeded");
-    broken(&direct_writes(&code("42501"), &Ok(())), "42501");
-    broken(&direct_writes(&code("55P03"), &code("55P03")), "after the release");
+    for lock in ["55P03", "1205"] {
+        let judge = |fenced, released| direct_writes(&fenced, &released, lock);
+        kept(&judge(code(lock), Ok(())));
+        broken(&judge(Ok(()), Ok(())), "succeeded");
+        broken(&judge(code("42501"), Ok(())), "42501");
+        broken(&judge(code(lock), code(lock)), "after the release");
+    }
 }
 
 fn row(lsn: u64, xid: &str, data: &str) -> LogRow {
