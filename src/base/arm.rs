@@ -2,7 +2,7 @@
 //!
 //! Purpose: a test of a guard is worth what it reports without the guard. In debug builds
 //! `FENCEWIRE_REMOVE` names guards, separated by commas, that the process then goes without, and
-//! `tests/arms_pg.rs` expects violations of each. In release builds [`removed`] is a constant
+//! `tests/arms_pg.rs` (the classifier: `tests/generated_pg.rs`) expects violations of each. In release builds [`removed`] is a constant
 //! `false` and the variable is never read.
 //!
 //! Callers: the one place of each guard. Nothing here decides what is lost without it.
@@ -24,11 +24,13 @@ pub enum Removable {
     EngineLock,
     /// A transaction of an older generation never becomes a writer.
     GenerationCheck,
+    /// What the text of a statement shows: without it every program is a read.
+    Classifier,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -36,6 +38,7 @@ impl Removable {
         Self::ReadOnlyGuard,
         Self::EngineLock,
         Self::GenerationCheck,
+        Self::Classifier,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -49,6 +52,7 @@ impl Removable {
             Self::ReadOnlyGuard => "read-only-guard",
             Self::EngineLock => "engine-lock",
             Self::GenerationCheck => "generation-check",
+            Self::Classifier => "classifier",
         }
     }
 

@@ -29,6 +29,7 @@ use super::dialect::Lexing;
 use super::lexer::{TokenKind, Unlexable};
 use super::statement::{Classified, Detail, Part, StatementClass, Sum};
 use super::trusted::Trusted;
+use crate::base::arm::{Removable, removed};
 use phrase::{LowerWord, Phrase, Tokens};
 
 /// Texts longer than this, in bytes, are judged by their command words only.
@@ -234,6 +235,9 @@ impl Classifier {
     /// encoding may hide a quote in) is `unprovable` with every effect assumed. A program already
     /// seen costs one pass over its text and no allocation.
     pub fn classify(&mut self, text: &[u8], lexing: Lexing) -> Classified {
+        if removed(Removable::Classifier) {
+            return believed();
+        }
         if lexing.hides(text) {
             return Classified::unreadable(speaks_of_databases(text));
         }
@@ -275,6 +279,13 @@ impl Classifier {
     pub const fn stats(&self) -> CacheStats {
         self.cache.stats()
     }
+}
+
+/// A read, whatever it is: for the control arm.
+fn believed() -> Classified {
+    let mut sum = Sum::default();
+    sum.add(Part::of(StatementClass::Read));
+    sum.finish()
 }
 
 /// Whether an unreadable text holds a word that every lifecycle statement has. Encodings hide

@@ -121,7 +121,8 @@ pub const ATOMS: &[Atom] = &[
     command("COPY (INSERT INTO t VALUES (1) RETURNING n) TO STDOUT"),
     command("EXPLAIN ANALYZE INSERT INTO t VALUES (1)"),
     command("EXPLAIN (ANALYZE true, COSTS off) DELETE FROM victim"),
-    command("EXPLAIN (ANALYZE, COSTS off) CREATE TABLE made AS SELECT 1").undo(UNMAKE),
+    // The engine's read-only mode lets this one through.
+    command("EXPLAIN (ANALYZE, COSTS off) CREATE TABLE made AS SELECT 1").leaks().undo(UNMAKE),
     // Planning runs what is declared immutable.
     command("EXPLAIN SELECT iw()"),
     command("EXPLAIN (COSTS off) SELECT 1 WHERE isw() > 0"),
@@ -203,9 +204,7 @@ pub const ATOMS: &[Atom] = &[
     // Blocks, procedures, transactions in two phases.
     command("DO $d$ BEGIN INSERT INTO t VALUES (5); END $d$"),
     command("DO LANGUAGE plpgsql $d$ BEGIN PERFORM w(); END $d$"),
-    command(
-        "DO $d$ BEGIN COMMIT; SET TRANSACTION READ WRITE; INSERT INTO t VALUES (6); END $d$",
-    ),
+    command("DO $d$ BEGIN COMMIT; SET TRANSACTION READ WRITE; INSERT INTO t VALUES (6); END $d$"),
     command("DO 'BEGIN EXECUTE ''INSERT INTO t VALUES ('' || 7 || '')''; END'"),
     command("CALL p()"),
     command("CALL leaver()"),
@@ -219,7 +218,7 @@ pub const ATOMS: &[Atom] = &[
     plan("INSERT INTO t SELECT n FROM generate_series(1, 3) AS g(n) RETURNING n"),
     plan("INSERT INTO victim VALUES (1, 'c') ON CONFLICT (id) DO UPDATE SET s = 'c'"),
     plan("UPDATE victim SET s = 'changed' WHERE id = 1"),
-    plan("DELETE FROM victim USING t"),
+    plan("DELETE FROM victim USING (SELECT 1) q"),
     plan("MERGE INTO victim v USING (SELECT 1 AS n) q ON v.id = q.n WHEN MATCHED THEN DELETE"),
     plan("INSERT INTO through VALUES (9)"),
     command("TRUNCATE victim"),

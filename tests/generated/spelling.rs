@@ -6,10 +6,27 @@ use super::Dice;
 
 /// The functions of the catalog among the entries, and those of the schema `public`.
 const BUILT_IN: &[&str] = &[
-    "nextval", "setval", "lo_create", "lo_creat", "lo_from_bytea", "lo_put", "lo_unlink", "lo_open",
-    "lo_truncate", "lowrite", "lo_import", "txid_current", "pg_current_xact_id", "pg_notify",
-    "query_to_xml", "table_to_xml", "pg_switch_wal", "set_config", "pg_logical_emit_message",
-    "pg_reload_conf", "ts_stat",
+    "nextval",
+    "setval",
+    "lo_create",
+    "lo_creat",
+    "lo_from_bytea",
+    "lo_put",
+    "lo_unlink",
+    "lo_open",
+    "lo_truncate",
+    "lowrite",
+    "lo_import",
+    "txid_current",
+    "pg_current_xact_id",
+    "pg_notify",
+    "query_to_xml",
+    "table_to_xml",
+    "pg_switch_wal",
+    "set_config",
+    "pg_logical_emit_message",
+    "pg_reload_conf",
+    "ts_stat",
 ];
 const OWN: &[&str] = &["w", "iw", "isw", "sw", "counted", "run", "off", "wset", "dblink_exec"];
 const TABLES: &[&str] = &["t", "victim", "writing", "counting", "guarded_view", "nested"];
@@ -102,8 +119,22 @@ fn gap(dice: &mut Dice) -> &'static str {
         return " ";
     }
     dice.pick(&[
-        "\t", "\n", "\r\n", "  ", "\x0c", "/**/", "/* x */", "/*/* y */*/", "/*'*/", "/*\"*/",
-        "/*$q$*/", "--\n", "-- '\n", "--*/\n", "/*;*/", "/*--*/",
+        "\t",
+        "\n",
+        "\r\n",
+        "  ",
+        "\x0c",
+        "/**/",
+        "/* x */",
+        "/*/* y */*/",
+        "/*'*/",
+        "/*\"*/",
+        "/*$q$*/",
+        "--\n",
+        "-- '\n",
+        "--*/\n",
+        "/*;*/",
+        "/*--*/",
     ])
 }
 
@@ -198,8 +229,19 @@ pub fn hidden(dice: &mut Dice, encoding: Encoding, sql: &str) -> Vec<u8> {
     let sign = encoding.sign;
     let sql = sql.as_bytes();
     let pieces: [Vec<&[u8]>; 5] = [
-        vec![b"SELECT $", sign, b"$ ' $", sign, b"$; ", sql, b"; SELECT $", sign, b"$ ' $", sign,
-            b"$"],
+        vec![
+            b"SELECT $",
+            sign,
+            b"$ ' $",
+            sign,
+            b"$; ",
+            sql,
+            b"; SELECT $",
+            sign,
+            b"$ ' $",
+            sign,
+            b"$",
+        ],
         vec![b"SELECT '", sign, b"'; ", sql, b" --'"],
         vec![b"SELECT E'", sign, b"'; ", sql, b" --'"],
         vec![b"SELECT 1 AS \"", sign, b"\"; ", sql, b" --\""],
