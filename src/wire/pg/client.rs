@@ -17,6 +17,7 @@ use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
+use crate::wire::pg::function_call;
 use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
@@ -173,7 +174,7 @@ impl Message<'_, '_, '_> {
     fn is_readable(&self) -> bool {
         let wanted = match self.header.tag {
             b'Q' | b'P' => self.header.body.min(limits::STATEMENT_INSPECT_BYTES_MAX),
-            b'F' => 0,
+            b'F' => self.header.body.min(function_call::INSPECTED),
             _ => self.header.body.min(limits::NAMES_INSPECT_BYTES_MAX),
         };
         self.body.len() >= wanted
@@ -263,7 +264,7 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(TxEffect::None, false, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        self.simple(StatementClass::Write, Traits::plain(), None)
+        self.simple(function_call::class(self.body), Traits::plain(), None)
     }
 
     fn simple(&mut self, class: StatementClass, traits: Traits, detail: Option<&Detail>) -> Ruling {
