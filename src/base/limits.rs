@@ -91,8 +91,9 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 
 // The wire, client side and engine side.
 
-/// Longest startup packet taken from a client: PostgreSQL's own limit.
-pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
+/// Longest startup packet taken from a client, in bytes with its length: PostgreSQL's own limit,
+/// which is 10,000 behind the length.
+pub const STARTUP_PACKET_BYTES_MAX: usize = 10_004;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
 /// Longest message, by its length field: a little above the gigabyte that PostgreSQL takes of a

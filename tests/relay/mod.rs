@@ -13,6 +13,7 @@ mod calling;
 mod cancelling;
 mod copy_errors;
 mod copying;
+mod edges;
 mod encrypted;
 mod extended;
 mod killed;
@@ -85,6 +86,7 @@ fn families() -> Vec<Case> {
         calling::cases(),
         cancelling::cases(),
         copy_errors::cases(),
+        edges::cases(),
         encrypted::cases(),
         killed::cases(),
         phases::cases(),

@@ -230,6 +230,7 @@ impl Message<'_, '_, '_> {
     fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
+        self.desk.classifier.for_engine(conversation.engine_major);
         // Under rules that may have changed on the way a text can't be read either.
         let certain = !conversation.lexing_uncertain || conversation.owed.is_empty();
         let classified = match (conversation.mode, whole && certain) {
