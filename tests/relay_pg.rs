@@ -95,6 +95,26 @@ fn the_corpus_has_two_hundred_conversations() {
     assert!(everywhere >= 200, "{everywhere} conversations");
 }
 
+#[test]
+fn everything_on_the_list_of_edges_has_a_conversation_or_a_test() {
+    let names: Vec<String> = relay::corpus().into_iter().map(|case| case.name).collect();
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let numbers: Vec<u32> = relay::listed::LISTED.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, (1..=36).collect::<Vec<_>>());
+    for (number, what, shown) in relay::listed::LISTED {
+        assert!(!shown.is_empty(), "{number}, {what}: nothing shows it");
+        for name in *shown {
+            let there = match name.split_once("::") {
+                Some((file, test)) => std::fs::read_to_string(tests.join(format!("{file}.rs")))
+                    .unwrap()
+                    .contains(&format!("#[test]\nfn {test}()")),
+                None => names.iter().any(|known| known == name),
+            };
+            assert!(there, "{number}, {what}: no {name}");
+        }
+    }
+}
+
 /// A raw socket, sent some bytes; everything that comes back until the close, which must come.
 fn last_words(port: u16, bytes: &[u8], shut: bool) -> Vec<u8> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -153,6 +173,30 @@ fn encryption_requests_are_answered_and_the_startup_behind_them_is_read() {
     both.extend_from_slice(&body);
     let words = last_words(port, &both, true);
     assert_eq!(&words[..3], b"NNR", "{words:?}");
+}
+
+#[test]
+fn plaintext_behind_an_encryption_request_ends_the_connection() {
+    let cluster = PgCluster::shared();
+    let proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", cluster)],
+        client_tls: "allow".into(),
+        ..ProxyOptions::default()
+    });
+    // What somebody in between put in front of the client's encrypted part is never taken for it.
+    let mut both = vec![0, 0, 0, 8, 4, 210, 22, 47];
+    let mut body = vec![0, 3, 0, 0];
+    body.extend_from_slice(b"user\0wire\0database\0postgres\0application_name\0smuggled\0\0");
+    both.extend_from_slice(&u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    both.extend_from_slice(&body);
+    both.extend_from_slice(&query("SELECT 'smuggled'"));
+    let words = last_words(proxy.port(), &both, true);
+    let alert = words.get(1).is_none_or(|byte| *byte == 0x15);
+    assert!(words[0] == b'S' && alert, "{}", words.escape_ascii());
+    assert!(!String::from_utf8_lossy(&words).contains("smuggled"));
+    // The same without the request is in order.
+    let words = last_words(proxy.port(), &both[8..], true);
+    assert!(String::from_utf8_lossy(&words).contains("smuggled"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod edges;
 mod encrypted;
 mod extended;
 mod killed;
+pub mod listed;
 mod phases;
 mod pipelines;
 mod saying;
