@@ -360,6 +360,21 @@ impl Talk {
         other.terminate();
     }
 
+    /// Waits until another session gets `value` for a query in which `PID` stands for this one's
+    /// backend.
+    pub fn wait_until(&mut self, sql: &str, value: &str) {
+        let sql = sql.replace("PID", &self.pid().to_string());
+        let mut other = self.other();
+        let there = crate::support::poll(PATIENCE, || {
+            let rows = other.query(&sql).ok().rows();
+            (rows.first()?.first()?.as_deref() == Some(value)).then_some(())
+        });
+        if there.is_none() {
+            self.heard.push(('?', format!("never was {value}: {sql}")));
+        }
+        other.terminate();
+    }
+
     /// Has this session's backend terminated, by a session that doesn't come the same way.
     pub fn kill(&mut self) {
         let pid = self.pid();
