@@ -360,19 +360,14 @@ impl Talk {
         other.terminate();
     }
 
-    /// Waits until another session gets `value` for a query in which `PID` stands for this one's
-    /// backend.
-    pub fn wait_until(&mut self, sql: &str, value: &str) {
-        let sql = sql.replace("PID", &self.pid().to_string());
-        let mut other = self.other();
-        let there = crate::support::poll(PATIENCE, || {
-            let rows = other.query(&sql).ok().rows();
-            (rows.first()?.first()?.as_deref() == Some(value)).then_some(())
-        });
-        if there.is_none() {
-            self.heard.push(('?', format!("never was {value}: {sql}")));
+    /// Forgets the field of an error that begins like this.
+    pub fn forget(&mut self, field: &str) {
+        for (_, text) in self.heard.iter_mut().filter(|heard| heard.0 == 'E') {
+            if let Some(from) = text.find(field) {
+                let end = text[from..].find("\\x00").map_or(text.len(), |end| from + end);
+                text.replace_range(from..end, "(forgotten)");
+            }
         }
-        other.terminate();
     }
 
     /// Has this session's backend terminated, by a session that doesn't come the same way.
