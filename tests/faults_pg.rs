@@ -1,7 +1,7 @@
 //! Faults reported in public for other proxies, each tried here with its right value.
 //!
-//! [`REPORTED`] has every PostgreSQL item of the list that this project keeps of them, with the test
-//! that shows it, which is looked for, or one sentence on why it can't concern this proxy.
+//! [`REPORTED`] has every PostgreSQL item of the list that this project keeps of them, with the
+//! test that shows it, which is looked for, or one sentence on why it can't concern this proxy.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

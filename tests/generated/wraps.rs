@@ -88,9 +88,10 @@ pub fn behind_view(dice: &mut Dice, atom: &Atom, number: usize) -> Option<(Strin
     if !atom.hidable {
         return None;
     }
-    let inner = match atom.form {
-        Form::Command(sql) => sql.to_owned(),
-        form => plannable(dice, form)?,
+    let inner = if let Form::Command(sql) = atom.form {
+        sql.to_owned()
+    } else {
+        plannable(dice, atom.form)?
     };
     let name = format!("view_{number}");
     let inner = spelled(dice, &inner);
@@ -113,9 +114,7 @@ pub fn read_like(dice: &mut Dice, atom: &Atom, number: usize) -> Option<(Vec<Str
 pub fn wrapped(dice: &mut Dice, atom: &Atom, number: usize) -> Program {
     match atom.form {
         Form::Script(all) => return Program::of(all.iter().map(|s| (*s).to_owned()).collect()),
-        Form::CopyIn(sql) | Form::Command(sql) if dice.one_in(2) => {
-            return Program::of(vec![sql.to_owned()]);
-        }
+        Form::Command(sql) if dice.one_in(2) => return Program::of(vec![sql.to_owned()]),
         Form::CopyIn(sql) => return Program::of(vec![sql.to_owned()]),
         Form::Call(..) => return Program::of(Vec::new()),
         Form::Value(_) | Form::Rows(_) | Form::Plan(_) | Form::Command(_) => {}

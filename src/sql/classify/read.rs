@@ -8,8 +8,9 @@
 //! written OPERATOR(…), newer syntax) and may read others differently than the engine. The walk
 //! errs to one side only: a harmless text may look like a call and be refused, but a call can't
 //! look like anything else, because in PostgreSQL's grammar a call with parentheses is always a
-//! name in front of one (`U&"…" UESCAPE '…'` included, which is a name of several tokens). sqlparser is the second witness (`witness.rs`): where it can read the
-//! text, it can veto the walk's `read`, never grant one.
+//! name in front of one (`U&"…" UESCAPE '…'` included, which is a name of several tokens).
+//! sqlparser is the second witness (`witness.rs`): where it can read the text, it can veto the
+//! walk's `read`, never grant one.
 //!
 //! Invariants: one pass, no recursion; a name in front of a parenthesis is a call unless the
 //! grammar rules it out at that very place (`CallSite::not_a_call` lists the places).
