@@ -1,7 +1,8 @@
 //! What a FunctionCall may do: the functions by which libpq reads large objects only read.
 //!
 //! Purpose: pg_dump and `\lo_export` open and read large objects by FunctionCall, and a dump must
-//! go on under a write fence. Every other function is a write: there is no text that could be judged.
+//! go on under a write fence. Every other function is a write: there is no text that could be
+//! judged.
 //! Invariants: a function is known by its OID, which PostgreSQL never changes for these (they are
 //! below 10000, assigned by hand); what can't be read whole is a write.
 //!
