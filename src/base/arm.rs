@@ -26,11 +26,13 @@ pub enum Removable {
     GenerationCheck,
     /// What the text of a statement shows: without it every program is a read.
     Classifier,
+    /// What was held at a closed gate is judged again before it goes on.
+    HeldJudgement,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -39,6 +41,7 @@ impl Removable {
         Self::EngineLock,
         Self::GenerationCheck,
         Self::Classifier,
+        Self::HeldJudgement,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -53,11 +56,12 @@ impl Removable {
             Self::EngineLock => "engine-lock",
             Self::GenerationCheck => "generation-check",
             Self::Classifier => "classifier",
+            Self::HeldJudgement => "held-judgement",
         }
     }
 
     #[cfg(debug_assertions)]
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u32 {
         1 << (self as u8)
     }
 }
@@ -84,7 +88,7 @@ mod armed {
     use super::Removable;
 
     /// Reads the variable's text. A name that nobody knows is a mistake in a test.
-    pub(super) fn parse(text: &str) -> Result<u8, String> {
+    pub(super) fn parse(text: &str) -> Result<u32, String> {
         let mut bits = 0;
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let known = Removable::ALL.into_iter().find(|guard| guard.name() == name);
@@ -94,7 +98,7 @@ mod armed {
     }
 
     #[expect(clippy::panic, reason = "debug builds only: a test that asks for nonsense must stop")]
-    pub(super) static REMOVED: LazyLock<u8> = LazyLock::new(|| {
+    pub(super) static REMOVED: LazyLock<u32> = LazyLock::new(|| {
         let text = std::env::var("FENCEWIRE_REMOVE").unwrap_or_default();
         parse(&text).unwrap_or_else(|error| panic!("{error}"))
     });
