@@ -231,6 +231,30 @@ impl LockKeeper {
         keep.held.lock().await.as_ref().is_some_and(|lock| !lock.is_lost())
     }
 
+    /// Whether the lock is held, by the engine's own word. One that isn't is dropped, so that the
+    /// next attempt takes it anew.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn confirm(&self, namespace: &Namespace) -> bool {
+        let Some(keep) = self.keeps.get(namespace).map(|keep| Arc::clone(&keep)) else {
+            return false;
+        };
+        let mut held = keep.held.lock().await;
+        let confirmed = match held.as_ref() {
+            Some(lock) if !lock.is_lost() => lock.confirm().await,
+            Some(_) | None => return false,
+        };
+        match confirmed {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%namespace, %error, "the engine lock is not confirmed");
+                *held = None;
+                false
+            }
+        }
+    }
+
     /// From now on the lock is wanted: a task watches it, and takes it when it isn't held.
     pub fn hold(
         &self,

@@ -2,7 +2,8 @@
 //!
 //! Purpose: crash tests kill the process at each of these; see `base/fault.rs`. A point that is
 //! told to fail only says so in the log: between two steps of a command there is nothing that an
-//! error could undo, so the way to test them is to abort or to park.
+//! error could undo, so the way to test them is to abort or to park. Those inside a drain are
+//! passed once in each of its rounds.
 
 use crate::base::fault;
 use crate::fence::command::CommandKind;
@@ -16,6 +17,12 @@ pub(super) enum Point {
     AfterMarker,
     BeforePublish,
     BeforeDrain,
+    AfterCutoff,
+    AfterLeases,
+    AfterCensus,
+    AfterLock,
+    AfterBoundary,
+    AfterSecondCensus,
     AfterDrain,
     BeforeFinalCommit,
     AfterFinalCommit,
@@ -32,6 +39,12 @@ impl Point {
             Self::AfterMarker => "control.acquire.after_marker",
             Self::BeforePublish => "control.acquire.before_publish",
             Self::BeforeDrain => "control.acquire.before_drain",
+            Self::AfterCutoff => "control.acquire.after_cutoff",
+            Self::AfterLeases => "control.acquire.after_leases",
+            Self::AfterCensus => "control.acquire.after_census",
+            Self::AfterLock => "control.acquire.after_lock",
+            Self::AfterBoundary => "control.acquire.after_boundary",
+            Self::AfterSecondCensus => "control.acquire.after_second_census",
             Self::AfterDrain => "control.acquire.after_drain",
             Self::BeforeFinalCommit => "control.acquire.before_final_commit",
             Self::AfterFinalCommit => "control.acquire.after_final_commit",
@@ -49,6 +62,12 @@ impl Point {
             Self::AfterMarker => "control.release.after_marker",
             Self::BeforePublish => "control.release.before_publish",
             Self::BeforeDrain => "control.release.before_drain",
+            Self::AfterCutoff => "control.release.after_cutoff",
+            Self::AfterLeases => "control.release.after_leases",
+            Self::AfterCensus => "control.release.after_census",
+            Self::AfterLock => "control.release.after_lock",
+            Self::AfterBoundary => "control.release.after_boundary",
+            Self::AfterSecondCensus => "control.release.after_second_census",
             Self::AfterDrain => "control.release.after_drain",
             Self::BeforeFinalCommit => "control.release.before_final_commit",
             Self::AfterFinalCommit => "control.release.after_final_commit",

@@ -16,6 +16,7 @@
 
 pub mod certs;
 pub mod cluster;
+pub mod fault_link;
 pub mod guard;
 pub mod http;
 pub mod pipe;
