@@ -299,7 +299,7 @@ fn late_upgrade(scene: &Scene<'_>) {
 fn both(arm: &Arm) {
     let cluster = PgCluster::shared();
     let sound = run(cluster, arm, false);
-    assert!(sound.violations.is_empty(), "{}, as built: {}", arm.guard, sound.named());
+    assert!(sound.violations.is_empty(), "VIOLATION: {}, as built: {}", arm.guard, sound.named());
     assert_eq!(sound.fenced, usize::from(arm.proven), "{}, as built", arm.guard);
     let broken = run(cluster, arm, true);
     assert!(!broken.violations.is_empty(), "nothing is missed without {}", arm.guard);

@@ -19,6 +19,9 @@ mod cache;
 mod classify;
 mod dialect;
 mod fingerprint;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lexer;
 mod statement;
 mod trusted;

@@ -11,6 +11,9 @@ pub(crate) mod client;
 pub(crate) mod conversation;
 pub mod endpoint;
 pub(crate) mod frame;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub(crate) mod outgoing;
 pub(crate) mod owed;
 pub(crate) mod prepared;

@@ -249,6 +249,27 @@ fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
     }
 }
 
+/// For the fuzzer: a body that is taken is relayed with all it had, and taken again.
+#[cfg(debug_assertions)]
+pub(crate) fn survives_relaying(body: &[u8]) -> Result<(), String> {
+    const BAD: &str = "a packet of ours is not taken";
+    let Ok(first) = parameters(body) else { return Ok(()) };
+    let startup = Startup { version: 3 << 16, parameters: first };
+    let packet = startup.packet("db");
+    if packet.get(..4) != Some(&u32::try_from(packet.len()).unwrap_or(0).to_be_bytes()) {
+        return Err("a packet of ours has a wrong length".to_owned());
+    }
+    let again = parameters(packet.get(8..).ok_or(BAD)?).map_err(|_| BAD)?;
+    let kept = startup.parameters.iter().zip(&again).all(|(before, after)| {
+        let database = before.0 == b"database" && after.1 == b"db";
+        before.0 == after.0 && (database || before.1 == after.1)
+    });
+    match kept && again.len() >= startup.parameters.len() {
+        true => Ok(()),
+        false => Err(format!("{:?} became {again:?}", startup.parameters)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

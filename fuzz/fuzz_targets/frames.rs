@@ -1,0 +1,8 @@
+//! See `fencewire::wire::pg::fuzzing::frames`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Err(why) = fencewire::wire::pg::fuzzing::frames(data) {
+        panic!("{why}");
+    }
+});
