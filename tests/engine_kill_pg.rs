@@ -134,7 +134,7 @@ fn dies_in_acquire(cluster: &mut PgCluster, proxy: &mut Proxy, step: &str, death
     case.stands_and_falls(&operation, "0", &what);
 }
 
-/// Every third step beginning with `first`, each with another death than its neighbour.
+/// Every second step beginning with `first`, each with another death than the one before.
 fn acquires(first: usize) {
     let mut cluster = durable();
     let mut proxy = Proxy::start(&cluster);

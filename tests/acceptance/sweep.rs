@@ -65,6 +65,7 @@ impl Park {
     pub fn arm(proxy: &mut Proxy, step: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("park-{}", COUNT.fetch_add(1, Ordering::SeqCst));
+        // Beside the state folder, which may be a small disk.
         let file = proxy.state_dir().with_file_name(name);
         proxy.kill9();
         proxy.set_env(&[("FENCEWIRE_FAULT", &format!("{step}=park:{}", file.display()))]);
