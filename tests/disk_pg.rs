@@ -9,7 +9,7 @@
 //! read-only by SQLite's own means). A disk can't be made read-only under open files, so that half
 //! is tried at the start, and for the marker.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod acceptance;
 mod support;

@@ -6,7 +6,7 @@
 //! and the same command comes to its end. Each cluster here is durable: what it loses, a real
 //! server would lose.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod acceptance;
 mod support;

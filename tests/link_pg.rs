@@ -8,7 +8,7 @@
 //!
 //! Each step is reached by the proxy's own fault points. The links are `support/fault_link.rs`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod acceptance;
 mod support;

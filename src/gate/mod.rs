@@ -8,6 +8,9 @@ pub mod core;
 pub mod drain;
 pub mod lease;
 pub mod registry;
+#[cfg(all(test, feature = "loom"))]
+mod schedules;
+mod shared;
 pub mod slot;
 pub mod word;
 
