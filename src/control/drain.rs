@@ -301,7 +301,8 @@ impl Run<'_> {
         };
         self.point(Point::AfterSecondCensus).await;
         // The lock must have stood from before the boundary until now, by the engine's own word.
-        if lock.mode != LockMode::Off && !self.control.locks.confirm(&self.line.namespace).await {
+        let locks = &self.control.locks;
+        if lock.mode != LockMode::Off && !locks.confirm(&self.line.namespace, self.lock).await {
             self.report.reason =
                 Some("the engine lock was lost before the drain was proven; once more".to_owned());
             self.rest().await?;
