@@ -143,7 +143,11 @@ impl Rig {
     }
 
     async fn run(&self, command: Command) -> Arc<Answer> {
-        let actor = Actor { surface: ActorSurface::AdminHttp, name: "test".to_owned() };
+        let actor = Actor {
+            surface: ActorSurface::AdminHttp,
+            name: "test".to_owned(),
+            has_adoption_key: false,
+        };
         self.control.execute(actor, command).await
     }
 
@@ -226,7 +230,11 @@ async fn an_open_writer_is_named_and_waited_for() {
             expected_revision: Revision(1),
             ..rig.acquire(id, policy(20_000, OnDeadline::Fail)).await
         };
-        let actor = Actor { surface: ActorSurface::AdminHttp, name: "test".to_owned() };
+        let actor = Actor {
+            surface: ActorSurface::AdminHttp,
+            name: "test".to_owned(),
+            has_adoption_key: false,
+        };
         async move { control.execute(actor, joining).await }
     });
     eventually("the statement by name", async || {
@@ -268,7 +276,11 @@ async fn force_terminates_a_backend_and_believes_only_the_engine() {
     let waiting = tokio::spawn({
         let control = Arc::clone(&rig.control);
         let command = rig.acquire(CommandId::fresh(), policy(0, OnDeadline::ForceRollback)).await;
-        let actor = Actor { surface: ActorSurface::AdminHttp, name: "test".to_owned() };
+        let actor = Actor {
+            surface: ActorSurface::AdminHttp,
+            name: "test".to_owned(),
+            has_adoption_key: false,
+        };
         async move { control.execute(actor, command).await }
     });
     // A session that doesn't follow the order; its connection ends when the backend is terminated.

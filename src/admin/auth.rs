@@ -178,12 +178,23 @@ impl AdminKey {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(AuthFailure::NotBearer);
         }
-        let token = token.trim_start();
-        if token.len() > KEY_BYTES_MAX {
-            return Err(AuthFailure::Wrong);
+        match self.is(token.trim_start().as_bytes()) {
+            true => Ok(()),
+            false => Err(AuthFailure::Wrong),
         }
-        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if bool::from(digest.ct_eq(&self.digest)) { Ok(()) } else { Err(AuthFailure::Wrong) }
+    }
+
+    /// Whether this text is the key. Compared by digest, in constant time.
+    #[must_use]
+    pub fn is(&self, text: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        text.len() <= KEY_BYTES_MAX && bool::from(digest.ct_eq(&self.digest))
+    }
+
+    /// Whether two keys are one: then the second one is no second secret.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        bool::from(self.digest.ct_eq(&other.digest))
     }
 }
 

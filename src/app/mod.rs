@@ -64,6 +64,15 @@ pub enum AppError {
     /// The admin key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The adoption key is the admin key.
+    #[error(
+        "{}: the adoption key is the admin key; it must be a second secret, held by other people",
+        path.display()
+    )]
+    OneKey {
+        /// The file of the adoption key.
+        path: std::path::PathBuf,
+    },
     /// Certificates or engine TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -140,7 +149,7 @@ impl App {
         let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
         let admin_listener = TcpListener::bind(&admin_address).await.map_err(admin_error)?;
         let admin_at = admin_listener.local_addr().map_err(admin_error)?;
-        let key = admin_key(&config)?;
+        let (key, adoption_key) = keys(&config)?;
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let metrics = Arc::new(Metrics::new());
@@ -172,6 +181,7 @@ impl App {
         let api = AdminApi {
             control: Arc::clone(&control),
             key,
+            adoption_key,
             metrics: Arc::clone(&metrics),
             open_metrics,
             shown: Shown { literals: show_literals },
@@ -179,8 +189,7 @@ impl App {
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
-        let recovered = control.recover().await;
-        say_recovered(&recovered.map_err(|error| AppError::Recovery(error.to_string()))?);
+        recover(&control).await?;
         for engine in checked {
             drop(spawn_named("engine-check", check_engine(engine)));
         }
@@ -338,6 +347,24 @@ fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
             None
         }
     })
+}
+
+/// The admin key and the second one. A second key that is the first would protect nothing.
+fn keys(config: &Config) -> Result<(Option<AdminKey>, Option<AdminKey>), AppError> {
+    let admin = admin_key(config)?;
+    let Some(path) = &config.admin.adoption_key_file else { return Ok((admin, None)) };
+    let second = AdminKey::from_file(path)?;
+    if admin.as_ref().is_some_and(|admin| admin.is_same(&second)) {
+        return Err(AppError::OneKey { path: path.clone() });
+    }
+    Ok((admin, Some(second)))
+}
+
+/// Reads what is durable and says what was found.
+async fn recover(control: &Arc<Control>) -> Result<(), AppError> {
+    let recovered = control.recover().await;
+    say_recovered(&recovered.map_err(|error| AppError::Recovery(error.to_string()))?);
+    Ok(())
 }
 
 fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, JoinHandle<()>) {

@@ -83,7 +83,7 @@ pub(super) struct DemoArgs {
 const CTL_NOTES: &str = "\
 Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
             5 outcome unknown (replay), 6 proxy not reached
-Reading, target, adoption and route commands come in later versions.";
+Reading, target and route commands come in later versions.";
 
 /// What `ctl acquire-write-fence --help` says below its options.
 const ACQUIRE_NOTES: &str = "\
@@ -143,9 +143,8 @@ pub(super) enum CtlCommand {
     /// Give up a target
     #[command(hide = true)]
     Abort(Later),
-    /// Take a fence over from an operation that is gone
-    #[command(hide = true)]
-    Adopt(Later),
+    /// Give a fence whose operation is gone a new owner
+    Adopt(AdoptArgs),
     /// Lead a route to another namespace
     #[command(hide = true)]
     Route(Later),
@@ -195,6 +194,46 @@ pub(super) struct AcquireArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, hide = true)]
     pub(super) hold: Option<Duration>,
 }
+
+#[derive(Args)]
+#[command(after_help = ADOPT_NOTES, next_line_help = false)]
+#[command(override_usage = "fencewire ctl adopt <NS> --operation <UUID> --from <UUID> \
+    --approver <A>\n       --approver <B> --incident <REF> --reason <TEXT> [OPTIONS]")]
+pub(super) struct AdoptArgs {
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// The operation that takes the fence over
+    #[arg(long, value_name = "UUID", value_parser = operation)]
+    pub(super) operation: OperationId,
+    /// The operation that owns it, as inspect shows
+    #[arg(long, value_name = "UUID", value_parser = operation)]
+    pub(super) from: OperationId,
+    /// Who approves; give it twice
+    #[arg(long, value_name = "NAME", required = true)]
+    pub(super) approver: Vec<String>,
+    /// The incident this belongs to
+    #[arg(long, value_name = "REF")]
+    pub(super) incident: String,
+    /// Why; it stays with the fence
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    /// File of the second key
+    #[arg(long, value_name = "FILE")]
+    pub(super) second_key: Option<PathBuf>,
+    /// Replay this command instead of a fresh one
+    #[arg(long, value_name = "UUID", value_parser = command)]
+    pub(super) command: Option<CommandId>,
+    /// What the fence must be now [default: what inspect says]
+    #[arg(long, value_name = "STATE@REVISION", value_parser = expectation)]
+    pub(super) expect: Option<Expectation>,
+}
+
+/// What `ctl adopt --help` says below its options.
+const ADOPT_NOTES: &str = "\
+For an incident: the operation that owns a fence is gone and can't finish it.
+Adoption changes the owner and nothing else: no gate opens or closes.
+Without its file the second key is FENCEWIRE_ADOPTION_KEY, or asked for.";
 
 /// The state and revision that a command expects.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::admin::http::ADOPTION_KEY_HEADER;
 use crate::base::secret::Secret;
 use crate::telemetry::spawn::spawn_named;
 
@@ -53,6 +54,8 @@ pub(super) struct Client {
     address: String,
     prefix: String,
     key: Secret,
+    /// The second key, sent where there is one.
+    adoption_key: Option<Secret>,
 }
 
 impl Client {
@@ -77,7 +80,13 @@ impl Client {
         let has_port = address.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let address = if has_port { address.to_owned() } else { format!("{address}:80") };
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
-        Ok(Self { address, prefix, key })
+        Ok(Self { address, prefix, key, adoption_key: None })
+    }
+
+    /// The same client, which shows the second key as well.
+    #[must_use]
+    pub(super) fn with_adoption_key(self, key: Secret) -> Self {
+        Self { adoption_key: Some(key), ..self }
     }
 
     /// Asks. `limit` bounds the whole of it, connecting apart.
@@ -110,7 +119,11 @@ impl Client {
         body: Bytes,
     ) -> Result<Request<Full<Bytes>>, HttpError> {
         let unusable = "the key or the address has characters that HTTP can't carry";
-        Request::builder()
+        let mut request = Request::builder();
+        if let Some(key) = &self.adoption_key {
+            request = request.header(ADOPTION_KEY_HEADER, key.expose());
+        }
+        request
             .method(method)
             .uri(format!("{}{path}", self.prefix))
             .header(HOST, &self.address)

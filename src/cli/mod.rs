@@ -144,7 +144,8 @@ mod tests {
         let commands = ["serve", "demo", "check-config", "ctl"].map(|name| (vec![name], 30));
         let ctl = ["status", "inspect", "acquire-write-fence", "release-write-fence"];
         let ctl = ctl.map(|name| (vec!["ctl", name], 30));
-        let all = [(vec![], 24)].into_iter().chain(commands).chain(ctl);
+        let adopt = (vec!["ctl", "adopt"], 40);
+        let all = [(vec![], 24), adopt].into_iter().chain(commands).chain(ctl);
         for (mut args, lines) in all {
             args.push("--help");
             let (code, out, err) = capture(&args, &[]);
@@ -178,7 +179,6 @@ mod tests {
             &["demo", "--engine", "mysql"],
             &["ctl", "seal-import", "new/app", "--operation", "x"],
             &["ctl", "route", "app", "new/app", "--expect", "old/app", "--operation", "x"],
-            &["ctl", "adopt", "old/app", "--approver", "ann"],
         ] {
             let (code, out, err) = capture(args, &[]);
             assert_eq!((code, out.as_str()), (exit::USAGE, ""), "{args:?}");

@@ -14,6 +14,8 @@ pub(super) const STORE_FILE: &str = "fence.db";
 pub(super) const INSTANCE: &str = "fencewire";
 /// Environment variable of the admin key when there is no file.
 pub const ADMIN_KEY_VARIABLE: &str = "FENCEWIRE_ADMIN_KEY";
+/// The environment variable in which `ctl adopt` looks for the second key.
+pub const ADOPTION_KEY_VARIABLE: &str = "FENCEWIRE_ADOPTION_KEY";
 /// Where the admin surface listens.
 pub const ADMIN_HTTP: &str = "127.0.0.1:6480";
 /// Log filter.

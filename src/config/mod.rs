@@ -24,7 +24,7 @@ pub use checked::{
     ListenAddress, ListenCertificate, ListenTls, Log, LogFormat, Protocol, Proxy, Route, SolePath,
     Store,
 };
-pub use defaults::{ADMIN_HTTP, ADMIN_KEY_VARIABLE, STATE_DIR};
+pub use defaults::{ADMIN_HTTP, ADMIN_KEY_VARIABLE, ADOPTION_KEY_VARIABLE, STATE_DIR};
 pub use error::{ConfigError, Problem, Problems};
 pub use reload::{Changes, NeedsRestart};
 pub use surroundings::{FILE_BYTES_MAX, Machine, Surroundings};

@@ -260,6 +260,7 @@ impl Control {
                     ),
                 }
             }
+            CommandKind::AdoptFence => None,
             CommandKind::SetSourceReadFence
             | CommandKind::ClearSourceReadFence
             | CommandKind::CreateTargetQuarantined
@@ -267,8 +268,7 @@ impl Control {
             | CommandKind::RecordTargetValidation
             | CommandKind::PublishTargetReadableWriteFenced
             | CommandKind::EnableTargetWrites
-            | CommandKind::AbortQuarantinedTarget
-            | CommandKind::AdoptFence => {
+            | CommandKind::AbortQuarantinedTarget => {
                 refuse("this command is not available yet in this version")
             }
         }

@@ -30,66 +30,46 @@ pub(super) enum Point {
     BeforeResponse,
 }
 
+/// The names of one command's boundaries. A command that opens has no overlay and no drain; those
+/// names are never passed.
+macro_rules! names {
+    ($point:expr, $command:literal) => {
+        match $point {
+            Point::AfterOverlay => concat!("control.", $command, ".after_overlay"),
+            Point::BeforeCommit => concat!("control.", $command, ".before_commit"),
+            Point::AfterCommit => concat!("control.", $command, ".after_commit"),
+            Point::AfterMarker => concat!("control.", $command, ".after_marker"),
+            Point::BeforePublish => concat!("control.", $command, ".before_publish"),
+            Point::BeforeDrain => concat!("control.", $command, ".before_drain"),
+            Point::AfterCutoff => concat!("control.", $command, ".after_cutoff"),
+            Point::AfterLeases => concat!("control.", $command, ".after_leases"),
+            Point::AfterCensus => concat!("control.", $command, ".after_census"),
+            Point::AfterLock => concat!("control.", $command, ".after_lock"),
+            Point::AfterBoundary => concat!("control.", $command, ".after_boundary"),
+            Point::AfterSecondCensus => concat!("control.", $command, ".after_second_census"),
+            Point::AfterDrain => concat!("control.", $command, ".after_drain"),
+            Point::BeforeFinalCommit => concat!("control.", $command, ".before_final_commit"),
+            Point::AfterFinalCommit => concat!("control.", $command, ".after_final_commit"),
+            Point::AfterFinalMarker => concat!("control.", $command, ".after_final_marker"),
+            Point::BeforeResponse => concat!("control.", $command, ".before_response"),
+        }
+    };
+}
+
 impl Point {
-    const fn acquire(self) -> &'static str {
-        match self {
-            Self::AfterOverlay => "control.acquire.after_overlay",
-            Self::BeforeCommit => "control.acquire.before_commit",
-            Self::AfterCommit => "control.acquire.after_commit",
-            Self::AfterMarker => "control.acquire.after_marker",
-            Self::BeforePublish => "control.acquire.before_publish",
-            Self::BeforeDrain => "control.acquire.before_drain",
-            Self::AfterCutoff => "control.acquire.after_cutoff",
-            Self::AfterLeases => "control.acquire.after_leases",
-            Self::AfterCensus => "control.acquire.after_census",
-            Self::AfterLock => "control.acquire.after_lock",
-            Self::AfterBoundary => "control.acquire.after_boundary",
-            Self::AfterSecondCensus => "control.acquire.after_second_census",
-            Self::AfterDrain => "control.acquire.after_drain",
-            Self::BeforeFinalCommit => "control.acquire.before_final_commit",
-            Self::AfterFinalCommit => "control.acquire.after_final_commit",
-            Self::AfterFinalMarker => "control.acquire.after_final_marker",
-            Self::BeforeResponse => "control.acquire.before_response",
-        }
-    }
-
-    /// A release has no overlay and no drain; those names are never passed.
-    const fn release(self) -> &'static str {
-        match self {
-            Self::AfterOverlay => "control.release.after_overlay",
-            Self::BeforeCommit => "control.release.before_commit",
-            Self::AfterCommit => "control.release.after_commit",
-            Self::AfterMarker => "control.release.after_marker",
-            Self::BeforePublish => "control.release.before_publish",
-            Self::BeforeDrain => "control.release.before_drain",
-            Self::AfterCutoff => "control.release.after_cutoff",
-            Self::AfterLeases => "control.release.after_leases",
-            Self::AfterCensus => "control.release.after_census",
-            Self::AfterLock => "control.release.after_lock",
-            Self::AfterBoundary => "control.release.after_boundary",
-            Self::AfterSecondCensus => "control.release.after_second_census",
-            Self::AfterDrain => "control.release.after_drain",
-            Self::BeforeFinalCommit => "control.release.before_final_commit",
-            Self::AfterFinalCommit => "control.release.after_final_commit",
-            Self::AfterFinalMarker => "control.release.after_final_marker",
-            Self::BeforeResponse => "control.release.before_response",
-        }
-    }
-
     const fn name(self, kind: CommandKind) -> &'static str {
         match kind {
-            CommandKind::AcquireSourceWriteFence => self.acquire(),
-            // Every other command that runs in this version commits once, as a release does.
-            CommandKind::ReleaseSourceWriteFence
-            | CommandKind::SetSourceReadFence
-            | CommandKind::ClearSourceReadFence
-            | CommandKind::CreateTargetQuarantined
-            | CommandKind::SealTargetImport
-            | CommandKind::RecordTargetValidation
-            | CommandKind::PublishTargetReadableWriteFenced
-            | CommandKind::EnableTargetWrites
-            | CommandKind::AbortQuarantinedTarget
-            | CommandKind::AdoptFence => self.release(),
+            CommandKind::AcquireSourceWriteFence => names!(self, "acquire"),
+            CommandKind::ReleaseSourceWriteFence => names!(self, "release"),
+            CommandKind::SetSourceReadFence => names!(self, "set_read"),
+            CommandKind::ClearSourceReadFence => names!(self, "clear_read"),
+            CommandKind::CreateTargetQuarantined => names!(self, "create_target"),
+            CommandKind::SealTargetImport => names!(self, "seal_import"),
+            CommandKind::RecordTargetValidation => names!(self, "validate"),
+            CommandKind::PublishTargetReadableWriteFenced => names!(self, "publish"),
+            CommandKind::EnableTargetWrites => names!(self, "enable_writes"),
+            CommandKind::AbortQuarantinedTarget => names!(self, "abort"),
+            CommandKind::AdoptFence => names!(self, "adopt"),
         }
     }
 

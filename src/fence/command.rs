@@ -312,4 +312,6 @@ pub struct Actor {
     pub surface: ActorSurface,
     /// The caller's name or address as that surface knows it.
     pub name: String,
+    /// Whether the caller showed the second key, which adoptions need.
+    pub has_adoption_key: bool,
 }

@@ -50,6 +50,8 @@ pub struct ProxyOptions {
     pub extra: String,
     /// More lines of the `[proxy]` table.
     pub proxy: String,
+    /// More lines of the `[admin]` table.
+    pub admin: String,
     /// Environment of the program.
     pub env: Vec<(String, String)>,
     /// The state folder, where it isn't to be in the proxy's own.
@@ -123,11 +125,12 @@ impl Proxy {
         let mut toml = format!(
             "[proxy]\ninstance = \"test-{port}\"\nstate_dir = \"{state}\"\n\
              shutdown_grace_ms = 3000\n{more}\
-             [admin]\nhttp = \"127.0.0.1:{admin}\"\nkey_file = \"{key}\"\n\
+             [admin]\nhttp = \"127.0.0.1:{admin}\"\nkey_file = \"{key}\"\n{admin_more}\
              [[listen]]\nprotocol = \"postgres\"\naddress = \"127.0.0.1:{port}\"\n\
              default_engine = \"{first}\"\n",
             port = self.port,
             more = options.proxy,
+            admin_more = options.admin,
             admin = self.admin_port,
             state = self.state_dir().display(),
             key = self.dir.join("given.key").display(),
@@ -290,9 +293,23 @@ impl Proxy {
         path: &str,
         body: &Value,
     ) -> std::io::Result<(u16, Value)> {
+        self.try_admin_with(method, path, &[], body)
+    }
+
+    /// As [`Self::try_admin`], with more headers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_admin_with(
+        &self,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+        body: &Value,
+    ) -> std::io::Result<(u16, Value)> {
         let token = format!("Bearer {}", self.admin_key());
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let headers = [("Authorization", token.as_str())];
+        let headers = [&[("Authorization", token.as_str())], more].concat();
         let (status, text) = http::request(self.admin_port, method, path, &headers, &body)?;
         if text.is_empty() {
             return Ok((status, Value::Null));

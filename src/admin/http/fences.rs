@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::Response;
+use axum::http::{HeaderMap, HeaderValue, Response};
 
 use super::AdminApi;
 use super::fields::{BadBody, Fields};
@@ -23,6 +23,9 @@ use crate::control::status::InspectError;
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, ActorSurface, Arguments, Command};
 use crate::store::StoreError;
+
+/// The header of the second key, which adoptions need.
+pub(crate) const ADOPTION_KEY_HEADER: &str = "x-fencewire-adoption-key";
 
 type Names = Result<Path<(String, String)>, PathRejection>;
 type Answered = Response<Body>;
@@ -85,6 +88,7 @@ async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
 enum Wanted {
     Acquire,
     Release,
+    Adopt,
 }
 
 fn parse(namespace: Namespace, wanted: Wanted, bytes: &[u8]) -> Result<Command, BadBody> {
@@ -97,12 +101,24 @@ fn parse(namespace: Namespace, wanted: Wanted, bytes: &[u8]) -> Result<Command, 
             drain_policy: fields.drain_policy()?,
         },
         Wanted::Release => Arguments::ReleaseSourceWriteFence,
+        Wanted::Adopt => Arguments::AdoptFence {
+            current_operation: fields.current_operation()?,
+            approvers: fields.approvers()?,
+            incident_ref: fields.required_text("incident_ref")?,
+            reason: fields.required_text("reason")?,
+        },
     };
     fields.done()?;
     Ok(Command { namespace, operation, command, expected_state, expected_revision, arguments })
 }
 
-async fn command(api: &AdminApi, names: Names, body: Body, wanted: Wanted) -> Answered {
+async fn command(
+    api: &AdminApi,
+    names: Names,
+    second_key: Option<&HeaderValue>,
+    body: Body,
+    wanted: Wanted,
+) -> Answered {
     let namespace = match may_command(api, names) {
         Ok(namespace) => namespace,
         Err(refused) => return *refused,
@@ -115,7 +131,11 @@ async fn command(api: &AdminApi, names: Names, body: Body, wanted: Wanted) -> An
         Ok(command) => command,
         Err(error) => return precondition(Detail::InvalidArgument, &error.to_string()),
     };
-    let actor = Actor { surface: ActorSurface::AdminHttp, name: "admin key".to_owned() };
+    let actor = Actor {
+        surface: ActorSurface::AdminHttp,
+        name: "admin key".to_owned(),
+        has_adoption_key: matches(api, second_key),
+    };
     // The command runs on a task of its own; if this handler is dropped, it goes on.
     let answer = api.control.execute(actor, command).await;
     json_answer(answer.code.http_status(), &view::answer(&answer, api.shown))
@@ -127,7 +147,7 @@ pub(super) async fn acquire(
     names: Names,
     body: Body,
 ) -> Answered {
-    command(&api, names, body, Wanted::Acquire).await
+    command(&api, names, None, body, Wanted::Acquire).await
 }
 
 /// `POST …/source/release-write-fence`.
@@ -136,7 +156,26 @@ pub(super) async fn release(
     names: Names,
     body: Body,
 ) -> Answered {
-    command(&api, names, body, Wanted::Release).await
+    command(&api, names, None, body, Wanted::Release).await
+}
+
+/// `POST …/adopt`, with the second key in [`ADOPTION_KEY_HEADER`].
+pub(super) async fn adopt(
+    State(api): State<Arc<AdminApi>>,
+    names: Names,
+    headers: HeaderMap,
+    body: Body,
+) -> Answered {
+    let second_key = headers.get(ADOPTION_KEY_HEADER);
+    command(&api, names, second_key, body, Wanted::Adopt).await
+}
+
+/// Whether a header holds the adoption key. Nobody has it where none is configured.
+fn matches(api: &AdminApi, given: Option<&HeaderValue>) -> bool {
+    match (&api.adoption_key, given) {
+        (Some(key), Some(given)) => key.is(given.as_bytes()),
+        (Some(_) | None, _) => false,
+    }
 }
 
 /// Every other command of the contract.

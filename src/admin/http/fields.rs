@@ -124,6 +124,27 @@ impl Fields {
         Ok((state, Revision(self.number("expected_revision", &value)?)))
     }
 
+    /// A required string.
+    pub(super) fn required_text(&mut self, field: &str) -> Result<String, BadBody> {
+        let value = self.required(field)?;
+        self.text(field, &value)
+    }
+
+    /// `current_operation_id`: whom the caller takes for the owner.
+    pub(super) fn current_operation(&mut self) -> Result<OperationId, BadBody> {
+        let text = self.required_text("current_operation_id")?;
+        OperationId::parse(&text)
+            .or_else(|error| bad(format!("field current_operation_id: {error}")))
+    }
+
+    /// `approvers`: a list of strings; how many there must be is the contract's to say.
+    pub(super) fn approvers(&mut self) -> Result<Vec<String>, BadBody> {
+        let Value::Array(items) = self.required("approvers")? else {
+            return bad("field approvers must be a list of two names".to_owned());
+        };
+        items.iter().map(|item| self.text("approvers", item)).collect()
+    }
+
     /// `expected_namespace_identity`.
     pub(super) fn identity(&mut self) -> Result<Identity, BadBody> {
         let field = "expected_namespace_identity";

@@ -27,6 +27,7 @@ use super::view::Shown;
 use crate::control::Control;
 use crate::telemetry::metrics::Metrics;
 
+pub(crate) use fences::ADOPTION_KEY_HEADER;
 pub use routes::router;
 
 /// What a reload answers: what changed, or why it can't while running; one sentence each.
@@ -47,6 +48,8 @@ pub struct AdminApi {
     pub control: Arc<Control>,
     /// The admin key; `None` where none is configured, and then command routes are off.
     pub key: Option<AdminKey>,
+    /// The second key, which adoptions need; `None` means that nothing can be adopted.
+    pub adoption_key: Option<AdminKey>,
     /// Numbers, for `/metrics` and about the API itself.
     pub metrics: Arc<Metrics>,
     /// Whether `/metrics` may be read without the key.

@@ -34,8 +34,10 @@ const FENCE: &str = "/v1/namespaces/{engine}/{database}/fence";
 const ACQUIRE: &str = "/v1/namespaces/{engine}/{database}/fence/source/acquire-write-fence";
 const RELEASE: &str = "/v1/namespaces/{engine}/{database}/fence/source/release-write-fence";
 
+const ADOPT: &str = "/v1/namespaces/{engine}/{database}/fence/adopt";
+
 /// Commands of the contract that this version doesn't do yet.
-const LATER: [&str; 10] = [
+const LATER: [&str; 9] = [
     "/v1/namespaces/{engine}/{database}/fence/source/set-read-fence",
     "/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence",
     "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
@@ -45,7 +47,6 @@ const LATER: [&str; 10] = [
     "/v1/namespaces/{engine}/{database}/fence/target/enable-writes",
     "/v1/namespaces/{engine}/{database}/fence/target/abort",
     "/v1/namespaces/{engine}/{database}/fence/target/validation-query",
-    "/v1/namespaces/{engine}/{database}/fence/adopt",
 ];
 
 /// The whole API.
@@ -63,6 +64,7 @@ pub fn router(api: &Arc<AdminApi>) -> Router {
         (FENCE, Access::Key, get(fences::inspect)),
         (ACQUIRE, Access::Key, post(fences::acquire)),
         (RELEASE, Access::Key, post(fences::release)),
+        (ADOPT, Access::Key, post(fences::adopt)),
     ] {
         router = router.route(template, guard(template, access, methods));
     }

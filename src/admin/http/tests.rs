@@ -55,6 +55,7 @@ impl Server {
         let api = Arc::new(AdminApi {
             control: Arc::clone(&rig.control),
             key: key.then(|| AdminKey::from_text(KEY, "test").unwrap()),
+            adoption_key: None,
             metrics: Arc::clone(&rig.metrics),
             open_metrics,
             shown: Shown { literals: false },
@@ -282,7 +283,7 @@ async fn refusals_have_the_statuses_of_the_table() {
     assert!(body.get("receipt").is_none());
     let (status, body) = server.post(RELEASE, &release(3, "SOURCE_WRITE_FENCED", 9)).await;
     assert_eq!((status, &body["outcome"]), (409, &json!("FENCE_REVISION_MISMATCH")));
-    for path in ["source/set-read-fence", "target/seal-import", "adopt"] {
+    for path in ["source/set-read-fence", "target/seal-import"] {
         let (status, body) = server.post(&format!("{FENCE}/{path}"), &json!({})).await;
         assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
         assert!(body["error"].as_str().unwrap().contains("not available yet"));

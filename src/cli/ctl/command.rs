@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::args::{AcquireArgs, CommandArgs, Expectation};
+use super::super::args::{AcquireArgs, AdoptArgs, CommandArgs, Expectation};
 use super::super::exit;
 use super::super::http::{Answer, Client, HttpError};
 use super::super::terminal::{Terminal, plain};
@@ -33,6 +33,7 @@ const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 enum Kind {
     Acquire,
     Release,
+    Adopt,
 }
 
 impl Kind {
@@ -40,6 +41,16 @@ impl Kind {
         match self {
             Self::Acquire => "acquire-write-fence",
             Self::Release => "release-write-fence",
+            Self::Adopt => "adopt",
+        }
+    }
+
+    /// Below the namespace's fence.
+    const fn route(self) -> &'static str {
+        match self {
+            Self::Acquire => "source/acquire-write-fence",
+            Self::Release => "source/release-write-fence",
+            Self::Adopt => "adopt",
         }
     }
 
@@ -50,6 +61,16 @@ impl Kind {
                 &["RELEASED", "TARGET_WRITABLE", "SOURCE_DRAINING", "SOURCE_WRITE_FENCED"]
             }
             Self::Release => &["SOURCE_WRITE_FENCED", "SOURCE_DRAINING", "RELEASED"],
+            Self::Adopt => &[
+                "SOURCE_WRITE_FENCED",
+                "SOURCE_DRAINING",
+                "SOURCE_READ_FENCED",
+                "SOURCE_READ_DRAINING",
+                "TARGET_QUARANTINED",
+                "TARGET_IMPORT_DRAINING",
+                "TARGET_VALIDATING",
+                "TARGET_WRITE_FENCED",
+            ],
         }
     }
 }
@@ -66,6 +87,15 @@ pub(super) struct Request {
     deadline: Option<Duration>,
     force_rollback: bool,
     hold: Option<Duration>,
+    adoption: Option<Adoption>,
+}
+
+/// Who takes over from whom, and why.
+struct Adoption {
+    from: OperationId,
+    approvers: Vec<String>,
+    incident: String,
+    reason: String,
 }
 
 impl Request {
@@ -80,6 +110,7 @@ impl Request {
             deadline: None,
             force_rollback: false,
             hold: None,
+            adoption: None,
         }
     }
 
@@ -98,8 +129,25 @@ impl Request {
         Self::new(Kind::Release, args)
     }
 
+    /// `adopt`
+    pub(super) fn adopt(args: &AdoptArgs) -> Self {
+        let common = CommandArgs {
+            namespace: args.namespace.clone(),
+            operation: args.operation,
+            command: args.command,
+            expect: args.expect.clone(),
+        };
+        let adoption = Adoption {
+            from: args.from,
+            approvers: args.approver.clone(),
+            incident: args.incident.clone(),
+            reason: args.reason.clone(),
+        };
+        Self { adoption: Some(adoption), ..Self::new(Kind::Adopt, &common) }
+    }
+
     fn path(&self) -> String {
-        format!("{}/source/{}", fence_path(&self.namespace), self.kind.name())
+        format!("{}/{}", fence_path(&self.namespace), self.kind.route())
     }
 
     /// `None` when no option asks for one: the proxy's defaults are then used.
@@ -127,6 +175,13 @@ impl Request {
             if let Some(identity) = identity {
                 fields.insert("expected_namespace_identity".to_owned(), identity.clone());
             }
+            if let Some(adoption) = &self.adoption {
+                let from = adoption.from.to_string();
+                fields.insert("current_operation_id".to_owned(), json!(from));
+                fields.insert("approvers".to_owned(), json!(adoption.approvers));
+                fields.insert("incident_ref".to_owned(), json!(adoption.incident));
+                fields.insert("reason".to_owned(), json!(adoption.reason));
+            }
             if let Some(policy) = self.drain_policy() {
                 fields.insert("drain_policy".to_owned(), policy);
             }
@@ -151,6 +206,14 @@ impl Request {
         if self.force_rollback {
             line.push_str(" --force-rollback");
         }
+        if let Some(adoption) = &self.adoption {
+            line.push_str(&format!(" --from {}", adoption.from));
+            for approver in &adoption.approvers {
+                line.push_str(&format!(" --approver {}", quoted(approver)));
+            }
+            let (incident, reason) = (quoted(&adoption.incident), quoted(&adoption.reason));
+            line.push_str(&format!(" --incident {incident} --reason {reason}"));
+        }
         if let Some(hold) = self.hold {
             line.push_str(&format!(" --hold {}ms", millis(hold)));
         }
@@ -174,7 +237,7 @@ impl Request {
 
     fn answer_timeout(&self) -> Duration {
         match (self.kind, self.deadline, self.drain_policy()) {
-            (Kind::Release, _, _) => ANSWER_GRACE,
+            (Kind::Release | Kind::Adopt, _, _) => ANSWER_GRACE,
             (Kind::Acquire, None, None) => ANSWER_TIMEOUT,
             // Forcing waits a second time, at least ten seconds and at least as long.
             (Kind::Acquire, deadline, _) => {
@@ -221,7 +284,7 @@ pub(super) async fn send(
     }
     let identity = match request.kind {
         Kind::Acquire => Some(identity(&seen.body)?),
-        Kind::Release => None,
+        Kind::Release | Kind::Adopt => None,
     };
     let mut expectations = expectations(request, &seen.body)?.into_iter().peekable();
     while let Some(expect) = expectations.next() {

@@ -10,17 +10,20 @@ mod outcome;
 mod proof;
 mod show;
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::args::{CtlArgs, CtlCommand};
+use super::args::{AdoptArgs, CtlArgs, CtlCommand};
 use super::http::{Client, HttpError, segment};
 use super::terminal::Terminal;
 use super::{exit, not_yet};
 use crate::base::ids::Namespace;
 use crate::base::secret::Secret;
-use crate::config::{ADMIN_HTTP, ADMIN_KEY_VARIABLE, Machine, Surroundings as _};
+use crate::config::{
+    ADMIN_HTTP, ADMIN_KEY_VARIABLE, ADOPTION_KEY_VARIABLE, Machine, Surroundings as _,
+};
 
 /// Environment variable of the admin address.
 const ADMIN_URL_VARIABLE: &str = "FENCEWIRE_ADMIN_URL";
@@ -71,7 +74,8 @@ pub(super) fn run(args: &CtlArgs, terminal: &mut Terminal<'_>) -> u8 {
         CtlCommand::Status
         | CtlCommand::Inspect(_)
         | CtlCommand::AcquireWriteFence(_)
-        | CtlCommand::ReleaseWriteFence(_) => None,
+        | CtlCommand::ReleaseWriteFence(_)
+        | CtlCommand::Adopt(_) => None,
         CtlCommand::SetReadFence(_) => Some("set-read-fence"),
         CtlCommand::ClearReadFence(_) => Some("clear-read-fence"),
         CtlCommand::CreateQuarantined(_) => Some("create-quarantined"),
@@ -81,7 +85,6 @@ pub(super) fn run(args: &CtlArgs, terminal: &mut Terminal<'_>) -> u8 {
         CtlCommand::Publish(_) => Some("publish"),
         CtlCommand::EnableWrites(_) => Some("enable-writes"),
         CtlCommand::Abort(_) => Some("abort"),
-        CtlCommand::Adopt(_) => Some("adopt"),
         CtlCommand::Route(_) => Some("route"),
     };
     if let Some(name) = name {
@@ -120,6 +123,10 @@ async fn dispatch(
             let request = command::Request::release(release);
             command::send(client, &request, args.json, terminal).await
         }
+        CtlCommand::Adopt(adopt) => {
+            let request = command::Request::adopt(adopt);
+            command::send(client, &request, args.json, terminal).await
+        }
         CtlCommand::SetReadFence(_)
         | CtlCommand::ClearReadFence(_)
         | CtlCommand::CreateQuarantined(_)
@@ -129,7 +136,6 @@ async fn dispatch(
         | CtlCommand::Publish(_)
         | CtlCommand::EnableWrites(_)
         | CtlCommand::Abort(_)
-        | CtlCommand::Adopt(_)
         | CtlCommand::Route(_) => Ok(not_yet("ctl", terminal)),
     }
 }
@@ -138,15 +144,7 @@ fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {
     let url = args.admin_url.clone().or_else(|| (terminal.variable)(ADMIN_URL_VARIABLE));
     let url = url.unwrap_or_else(|| format!("http://{ADMIN_HTTP}"));
     let key = match &args.key_file {
-        Some(path) => {
-            let unreadable = |why: &str| {
-                let path = path.display();
-                CtlError::Usage(format!("{path}: the admin key can't be read from it: {why}"))
-            };
-            let bytes = Machine.read(path).map_err(|error| unreadable(&error.to_string()))?;
-            let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not text"))?;
-            text.trim().to_owned()
-        }
+        Some(path) => key_of(path, "admin key")?,
         None => (terminal.variable)(ADMIN_KEY_VARIABLE).ok_or_else(|| {
             CtlError::Usage(format!(
                 "the admin key is missing: set {ADMIN_KEY_VARIABLE}, or name its file with \
@@ -154,7 +152,54 @@ fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {
             ))
         })?,
     };
-    Client::new(&url, Secret::new(key)).map_err(|error| CtlError::Usage(error.to_string()))
+    let client =
+        Client::new(&url, Secret::new(key)).map_err(|error| CtlError::Usage(error.to_string()))?;
+    match &args.command {
+        CtlCommand::Adopt(adopt) => Ok(client.with_adoption_key(adoption_key(adopt, terminal)?)),
+        CtlCommand::Status
+        | CtlCommand::Inspect(_)
+        | CtlCommand::AcquireWriteFence(_)
+        | CtlCommand::ReleaseWriteFence(_)
+        | CtlCommand::SetReadFence(_)
+        | CtlCommand::ClearReadFence(_)
+        | CtlCommand::CreateQuarantined(_)
+        | CtlCommand::ImportCapability(_)
+        | CtlCommand::SealImport(_)
+        | CtlCommand::Validate(_)
+        | CtlCommand::Publish(_)
+        | CtlCommand::EnableWrites(_)
+        | CtlCommand::Abort(_)
+        | CtlCommand::Route(_) => Ok(client),
+    }
+}
+
+/// A key as its file has it, without the blanks around it.
+fn key_of(path: &Path, what: &str) -> Result<String, CtlError> {
+    let unreadable = |why: &str| {
+        let path = path.display();
+        CtlError::Usage(format!("{path}: the {what} can't be read from it: {why}"))
+    };
+    let bytes = Machine.read(path).map_err(|error| unreadable(&error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not text"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The second key: from its file, the environment, or whoever sits at the terminal.
+fn adoption_key(args: &AdoptArgs, terminal: &Terminal<'_>) -> Result<Secret, CtlError> {
+    let given = match &args.second_key {
+        Some(path) => Some(key_of(path, "adoption key")?),
+        None => (terminal.variable)(ADOPTION_KEY_VARIABLE),
+    };
+    let asked = || {
+        let prompt = "adoption key (it is not shown): ";
+        rpassword::prompt_password(prompt).map_err(|error| {
+            CtlError::Usage(format!(
+                "the adoption key is missing: set {ADOPTION_KEY_VARIABLE}, name its file with \
+                 --second-key, or run this at a terminal ({error})"
+            ))
+        })
+    };
+    Ok(Secret::new(given.map_or_else(asked, Ok)?.trim().to_owned()))
 }
 
 /// Shows an error that is not the proxy's own answer.

@@ -159,7 +159,7 @@ impl Commander {
 }
 
 fn actor() -> Actor {
-    Actor { surface: ActorSurface::Move, name: "demo".to_owned() }
+    Actor { surface: ActorSurface::Move, name: "demo".to_owned(), has_adoption_key: false }
 }
 
 fn refused(command: &'static str, code: &'static str, words: &str) -> DemoError {

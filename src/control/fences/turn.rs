@@ -21,12 +21,12 @@ use crate::control::truth::is_source_fenced;
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, Command};
 use crate::fence::receipt::Receipt;
-use crate::fence::record::{FenceRecord, Forced, Identity, IncarnationId, LockMode};
+use crate::fence::record::{Adoption, FenceRecord, Forced, Identity, IncarnationId, LockMode};
 use crate::fence::state::FenceState;
 use crate::fence::transition::{ControlRefusal, ControlView, Decision, Facts, decide};
 use crate::store::reconcile::Reconciled;
 use crate::store::{Commit, StoreError};
-use crate::telemetry::audit::{AuditEvent, Replay, audit};
+use crate::telemetry::audit::{Adoption as AdoptionEvent, AuditEvent, Replay, audit};
 
 /// What the audit event says beyond command and answer.
 pub(in crate::control) struct Story {
@@ -88,7 +88,8 @@ impl Control {
     ) -> Answer {
         let mut story = Story::new();
         let turn = line.transition.lock().await;
-        let answer = match self.decide_and_commit(line, request, command, &mut story).await {
+        let answer = match self.decide_and_commit(line, request, (actor, command), &mut story).await
+        {
             Step::Answered(answer) => {
                 let mut answer = *answer;
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
@@ -117,7 +118,7 @@ impl Control {
         self: &Arc<Self>,
         line: &Arc<Line>,
         request: Request,
-        command: &Command,
+        (actor, command): (&Actor, &Command),
         story: &mut Story,
     ) -> Step {
         for _ in 0..limits::DECIDE_ROUNDS_MAX {
@@ -132,7 +133,7 @@ impl Control {
             // Both were read, so what was pending is known now. Nobody else can come in between:
             // the transition lock is held.
             line.set_pending(None);
-            let facts = self.facts(&mut truth, command, receipt.is_none()).await;
+            let facts = self.facts(&mut truth, (actor, command), receipt.is_none()).await;
             story.before = (truth.view.state(), truth.view.revision());
             story.live.clone_from(&facts.live_identity);
             let now = self.clock.now_ms();
@@ -191,7 +192,12 @@ impl Control {
 
     /// Gathers what is true outside. The engine is asked only where its answer can matter: before
     /// a new fence, and for whether a database without a record exists.
-    async fn facts(&self, truth: &mut Reconciled, command: &Command, fresh: bool) -> Facts {
+    async fn facts(
+        &self,
+        truth: &mut Reconciled,
+        (actor, command): (&Actor, &Command),
+        fresh: bool,
+    ) -> Facts {
         let namespace = &command.namespace;
         let settings = self.settings_of(namespace);
         let engine = self.engine_of(namespace);
@@ -226,7 +232,7 @@ impl Control {
             snapshot: None,
             default_write_drain: settings.write_drain(),
             default_read_drain: settings.read_drain(),
-            adoption_key_matched: false,
+            adoption_key_matched: actor.has_adoption_key,
             namespace_configured: engine.is_some(),
         }
     }
@@ -367,6 +373,12 @@ impl Control {
         let refused = receipt.is_none();
         let (state_before, revision_before) = story.before;
         let forced: Vec<String> = story.forced.iter().map(forced_text).collect();
+        // Committed now, not shown again: a replay is an event of its own kind.
+        let adopted = receipt.and_then(|receipt| receipt.adoption.as_ref());
+        let adopted = adopted.filter(|_| story.replay == Replay::None).map(AdoptionWords::of);
+        if adopted.is_some() {
+            fence.adopted();
+        }
         tracing::debug!(
             surface = actor.surface.name(), actor = actor.name, command = %key.command,
             "fence command answered"
@@ -389,8 +401,37 @@ impl Control {
             forced: (!forced.is_empty()).then_some(forced.join("; ")).as_deref(),
             server_instance: &self.settings.instance,
             error: if refused { answer.message.as_deref() } else { None },
-            adoption: None,
+            adoption: adopted.as_ref().map(AdoptionWords::event),
         });
+    }
+}
+
+/// A committed adoption in the words of its audit event.
+struct AdoptionWords<'a> {
+    adoption: &'a Adoption,
+    previous: String,
+    new: String,
+    approvers: String,
+}
+
+impl<'a> AdoptionWords<'a> {
+    fn of(adoption: &'a Adoption) -> Self {
+        Self {
+            adoption,
+            previous: adoption.previous_operation.to_string(),
+            new: adoption.new_operation.to_string(),
+            approvers: adoption.approvers.join(", "),
+        }
+    }
+
+    fn event(&self) -> AdoptionEvent<'_> {
+        AdoptionEvent {
+            previous_operation_id: &self.previous,
+            new_operation_id: &self.new,
+            approvers: &self.approvers,
+            incident_ref: &self.adoption.incident_ref,
+            reason: &self.adoption.reason,
+        }
     }
 }
 

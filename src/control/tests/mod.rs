@@ -198,7 +198,7 @@ impl Rig {
 }
 
 fn actor() -> Actor {
-    Actor { surface: ActorSurface::AdminHttp, name: "test".to_owned() }
+    Actor { surface: ActorSurface::AdminHttp, name: "test".to_owned(), has_adoption_key: false }
 }
 
 fn policy(deadline_ms: u64, on_deadline: OnDeadline) -> DrainPolicy {
