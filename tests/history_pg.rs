@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use acceptance::Site;
+use acceptance::{Site, metric};
 use history::check::{LogRow, check};
 use history::clients::Client;
 use history::{Attempt, Dice, End, Fence, History, fences};
@@ -73,6 +73,7 @@ impl Lane<'_> {
         let refused = |code: &str| report.refused.get(code).copied().unwrap_or_default();
         assert!(report.acknowledged > 100 && reads > 10, "seed {seed}: hardly anything was done");
         assert!(refused("ZF001") > 50, "seed {seed}: hardly anything was refused");
+        assert!(refused("ZF010") > 5, "seed {seed}: hardly anything was held too long");
         assert!(report.fenced as u64 >= self.cycles / 4, "seed {seed}: few fences were proven");
     }
 }
@@ -127,6 +128,12 @@ fn histories_table_log_and_boundaries_agree() {
         left -= cycles;
         first += LANES;
     }
+    let held = |outcome: &str| {
+        metric(&proxy, &format!("fencewire_held_ended_total{{outcome=\"{outcome}\"}} "))
+    };
+    let ended = ["admitted", "expired", "refused", "gone"].map(|outcome| (outcome, held(outcome)));
+    println!("held: {ended:?}");
+    assert!(held("admitted") > 10, "hardly anything that was held was released: {ended:?}");
     let log = std::fs::read_to_string(proxy.log_file()).unwrap();
     assert!(!log.contains("panicked"), "{}", proxy.log_tail());
 }

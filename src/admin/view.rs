@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::literals::hidden;
 use crate::control::answer::{
-    Admission, Answer, AnswerCode, BlockerReport, DrainReport, LockReport, NamespaceLine, Sight,
-    Unavailable,
+    Admission, Answer, AnswerCode, BlockerReport, DrainReport, HeldReport, LockReport,
+    NamespaceLine, Sight, Unavailable,
 };
 use crate::control::instant::rfc3339_ms;
 use crate::control::status::{Capabilities, Inspection, SessionLine};
@@ -100,6 +100,7 @@ pub fn fence(sight: &Sight) -> Value {
         ("revision", json!(sight.revision.0)),
         ("incarnation", incarnation(record, sight.live.as_ref())),
         ("admission", admission(&sight.admission)),
+        ("held", held(&sight.held)),
         ("engine_lock", sight.lock.as_ref().map_or(Value::Null, lock)),
         ("server", server(&sight.server)),
         (
@@ -170,6 +171,17 @@ fn admission(admission: &Admission) -> Value {
         "generation": admission.generation.map(|generation| generation.0),
         "indeterminate": pending.is_some(),
         "pending_command": pending,
+    })
+}
+
+fn held(held: &HeldReport) -> Value {
+    json!({
+        "programs": held.programs,
+        "bytes": held.bytes,
+        "since": held.since_ms.map(at),
+        "oldest_ms": held.oldest_ms,
+        "hold_ms": held.hold_ms,
+        "max_held": held.held_max,
     })
 }
 
@@ -400,6 +412,7 @@ pub fn namespaces(lines: &[NamespaceLine], shown: Shown) -> Value {
             "revision": line.revision.0,
             "operation_id": line.operation.map(|operation| operation.to_string()),
             "admission": admission(&line.admission),
+            "held": held(&line.held),
             "sessions": line.sessions,
             "leases": { "read": line.leases.saturating_sub(line.writers), "write": line.writers },
             "orphans": line.orphans,
@@ -433,6 +446,7 @@ pub fn sessions(lines: &[SessionLine], more: u64) -> Value {
             "engine_pid": line.engine_pid,
             "lease": lease,
             "abandoned": line.abandoned,
+            "held_ms": line.held_ms,
         })
     };
     json!({ "sessions": lines.iter().map(line).collect::<Vec<_>>(), "more_sessions": more })

@@ -135,6 +135,8 @@ pub(crate) fn namespace_settings(config: &Config, namespace: &Namespace) -> Name
             config::InFlight::Finish => InFlight::Finish,
             config::InFlight::Refuse => InFlight::Refuse,
         },
+        hold_ms: ms(fence.hold),
+        held_max: fence.max_held,
         sole_path_required: fence.sole_path == config::SolePath::Require,
         engine_lock: match fence.engine_lock {
             config::EngineLock::Hold => LockMode::Hold,

@@ -69,7 +69,7 @@ impl Reloading {
         }
         self.directory.endpoints.store(Arc::new(endpoints));
         self.control.replace_engines(engines);
-        self.directory.routes.replace(build::route_table(&next));
+        self.control.replace_routes(build::route_table(&next));
         *locked(&self.config) = next;
         Ok(())
     }

@@ -24,11 +24,13 @@ pub enum Removable {
     EngineLock,
     /// A transaction of an older generation never becomes a writer.
     GenerationCheck,
+    /// What was held at a closed gate is judged again before it goes on.
+    HeldJudgement,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -36,6 +38,7 @@ impl Removable {
         Self::ReadOnlyGuard,
         Self::EngineLock,
         Self::GenerationCheck,
+        Self::HeldJudgement,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -49,11 +52,12 @@ impl Removable {
             Self::ReadOnlyGuard => "read-only-guard",
             Self::EngineLock => "engine-lock",
             Self::GenerationCheck => "generation-check",
+            Self::HeldJudgement => "held-judgement",
         }
     }
 
     #[cfg(debug_assertions)]
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u32 {
         1 << (self as u8)
     }
 }
@@ -80,7 +84,7 @@ mod armed {
     use super::Removable;
 
     /// Reads the variable's text. A name that nobody knows is a mistake in a test.
-    pub(super) fn parse(text: &str) -> Result<u8, String> {
+    pub(super) fn parse(text: &str) -> Result<u32, String> {
         let mut bits = 0;
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let known = Removable::ALL.into_iter().find(|guard| guard.name() == name);
@@ -90,7 +94,7 @@ mod armed {
     }
 
     #[expect(clippy::panic, reason = "debug builds only: a test that asks for nonsense must stop")]
-    pub(super) static REMOVED: LazyLock<u8> = LazyLock::new(|| {
+    pub(super) static REMOVED: LazyLock<u32> = LazyLock::new(|| {
         let text = std::env::var("FENCEWIRE_REMOVE").unwrap_or_default();
         parse(&text).unwrap_or_else(|error| panic!("{error}"))
     });

@@ -147,6 +147,19 @@ pub const CONTROL_STATEMENT_TIMEOUT_MS: u64 = 10_000;
 /// Statement texts whose class one worker remembers.
 pub const CLASSIFIER_CACHE_ENTRIES: usize = 16_384;
 
+/// Largest program that is held at a closed gate, with what its client has sent behind it, in
+/// bytes. A larger one is refused as if there were no room.
+pub const HELD_PROGRAM_BYTES_MAX: usize = 4 << 20;
+/// Bytes of all programs that one namespace holds.
+pub const HELD_BYTES_MAX: usize = 64 << 20;
+/// Held programs of one namespace that are being judged again at the same time, when its gate has
+/// moved. They are called in arrival order; the next is called when one of these has its verdict.
+pub const HELD_CALLED_MAX: usize = 32;
+/// Default of the programs that one namespace holds.
+pub const HELD_DEFAULT_MAX: usize = 1_000;
+
+const _: () = assert!(HELD_PROGRAM_BYTES_MAX > STATEMENT_INSPECT_BYTES_MAX + SCRATCH_BYTES);
+const _: () = assert!(HELD_BYTES_MAX > HELD_PROGRAM_BYTES_MAX);
 const _: () = assert!(STARTUP_PACKET_BYTES_MAX < SCRATCH_BYTES);
 const _: () = assert!(NAMES_INSPECT_BYTES_MAX <= STATEMENT_INSPECT_BYTES_MAX);
 

@@ -86,9 +86,7 @@ Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
 Reading, target and route commands come in later versions.";
 
 /// What `ctl acquire-write-fence --help` says below its options.
-const ACQUIRE_NOTES: &str = "\
-Make one operation id per move and keep it. At the deadline writes stay closed;
-the answer names the ways on. Nothing opens by itself.";
+const ACQUIRE_NOTES: &str = "At the deadline writes stay closed; the answer names the ways on.";
 
 #[derive(Args)]
 #[command(disable_help_subcommand = true, after_help = CTL_NOTES)]
@@ -168,7 +166,7 @@ pub(super) struct CommandArgs {
     /// Namespace, as engine/database
     #[arg(value_name = "NS", value_parser = namespace)]
     pub(super) namespace: Namespace,
-    /// The move that owns the fence
+    /// The move that owns the fence: one id per move, kept
     #[arg(long, value_name = "UUID", value_parser = operation)]
     pub(super) operation: OperationId,
     /// Replay this command instead of a fresh one
@@ -190,8 +188,8 @@ pub(super) struct AcquireArgs {
     /// At the deadline, roll back what still writes
     #[arg(long)]
     pub(super) force_rollback: bool,
-    /// Let refused programs wait this long, such as 2s (not available yet)
-    #[arg(long, value_name = "TIME", value_parser = duration, hide = true)]
+    /// Hold what the fence would refuse this long first, such as 2s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) hold: Option<Duration>,
 }
 

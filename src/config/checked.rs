@@ -293,8 +293,7 @@ pub enum EngineLock {
     Off,
 }
 
-/// `[fence]`, or one namespace's merged values. The authority is the proxy in this version, and
-/// programs are never held.
+/// `[fence]`, or one namespace's merged values. The authority is the proxy in this version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// Off: command routes answer 404; existing fences are still enforced.
@@ -305,9 +304,9 @@ pub struct Fence {
     pub read_drain: Duration,
     /// What happens to transactions in flight.
     pub in_flight: InFlight,
-    /// How long a refused program waits first; always zero in this version.
+    /// How long a program that a closed write gate would refuse is held first; zero refuses it.
     pub hold: Duration,
-    /// Programs that may wait at once.
+    /// Programs that are held at once.
     pub max_held: usize,
     /// What is demanded about other paths.
     pub sole_path: SolePath,

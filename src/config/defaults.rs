@@ -6,6 +6,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::base::limits;
+
 /// Directory for state when none is named.
 pub const STATE_DIR: &str = "./fencewire-state";
 /// File of the embedded store within the state directory.
@@ -43,8 +45,9 @@ pub(super) const WORKERS: Bounded = bounded(0, 0..=1024, "threads (0: one per co
 pub(super) const CONNECT_TIMEOUT_MS: Bounded = bounded(5_000, 1..=600_000, MS);
 pub(super) const WRITE_DRAIN_MS: Bounded = bounded(30_000, 0..=DAY_MS, MS);
 pub(super) const READ_DRAIN_MS: Bounded = bounded(30_000, 0..=DAY_MS, MS);
-pub(super) const HOLD_MS: Bounded = bounded(0, 0..=3_600_000, MS);
-pub(super) const MAX_HELD: Bounded = bounded(1_000, 0..=1_000_000, "programs");
+pub(super) const HOLD_MS: Bounded = bounded(0, 0..=limits::HOLD_MAX_MS, MS);
+pub(super) const MAX_HELD: Bounded =
+    bounded(limits::HELD_DEFAULT_MAX as u64, 0..=1_000_000, "programs");
 pub(super) const RECEIPT_RETENTION_DAYS: Bounded = bounded(30, 30..=36_500, "days");
 
 /// Functions that `trusted_functions` may list.

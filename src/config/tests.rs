@@ -123,7 +123,7 @@ enabled = true
 write_drain_ms = 31000
 read_drain_ms = 32000
 in_flight = "refuse"
-hold_ms = 0
+hold_ms = 1500
 max_held = 7
 sole_path = "require"
 authority = "proxy"
@@ -134,6 +134,7 @@ receipt_retention_days = 60
 [namespace."old/app_v1"]
 write_drain_ms = 1000
 in_flight = "finish"
+hold_ms = 20
 
 [compat.sqlstate]
 ZF002 = "40001"
@@ -174,9 +175,10 @@ fn the_full_example_arrives_value_by_value() {
 fn a_namespace_overrides_only_what_it_names() {
     let config = load(FULL, &generous()).unwrap();
     let own = config.fence_for(&Namespace::parse("old/app_v1").unwrap());
+    let other = config.fence_for(&Namespace::parse("new/plain").unwrap());
     assert_eq!((own.write_drain, own.in_flight), (Duration::from_secs(1), InFlight::Finish));
     assert_eq!((own.read_drain, own.max_held), (Duration::from_secs(32), 7));
-    let other = config.fence_for(&Namespace::parse("new/plain").unwrap());
+    assert_eq!((own.hold, other.hold), (Duration::from_millis(20), Duration::from_millis(1500)));
     assert_eq!(*other, config.fence);
 }
 
@@ -227,7 +229,7 @@ fn each_bad_value_names_line_key_and_expectation() {
         ("[fence]\nwrite_drain_ms = 86400001", "fence.write_drain_ms", "0 to 86400000"),
         ("[fence]\nread_drain_ms = -5", "fence.read_drain_ms", "got -5"),
         ("[fence]\nin_flight = \"kill\"", "fence.in_flight", "\"finish\" or \"refuse\""),
-        ("[fence]\nhold_ms = 1", "fence.hold_ms", "not available yet"),
+        ("[fence]\nhold_ms = 600001", "fence.hold_ms", "0 to 600000"),
         ("[fence]\nmax_held = -1", "fence.max_held", "programs"),
         ("[fence]\nsole_path = \"no\"", "fence.sole_path", "\"report\" or \"require\""),
         ("[fence]\nauthority = \"engine\"", "fence.authority", "not available yet"),
@@ -238,7 +240,7 @@ fn each_bad_value_names_line_key_and_expectation() {
         ("[fence]\nenabled = 1", "fence.enabled", "true or false"),
         ("\n[namespace.\"app\"]", "namespace.\"app\"", "engine/database"),
         ("\n[namespace.\"new/app\"]", "namespace.\"new/app\"", "name of an [[engine]]"),
-        ("[namespace.\"old/a\"]\nhold_ms = 2", "namespace.\"old/a\".hold_ms", "not available yet"),
+        ("[namespace.\"old/a\"]\nhold_ms = -2", "namespace.\"old/a\".hold_ms", "got -2"),
         ("[compat.sqlstate]\nZF2 = \"40001\"", "compat.sqlstate.ZF2", "ZF001"),
         ("[compat.sqlstate]\nZF002 = \"4000\"", "compat.sqlstate.ZF002", "five digits"),
         ("[compat.sqlstate]\nZF002 = \"00000\"", "compat.sqlstate.ZF002", "error class"),
@@ -330,7 +332,7 @@ fn what_is_missing_points_at_its_table() {
 
 #[test]
 fn all_problems_come_at_once_in_line_order() {
-    let text = "[fence]\nin_flight = \"x\"\nhold_ms = 5\n[proxy]\nworkers = -1\n\
+    let text = "[fence]\nin_flight = \"x\"\nhold_ms = -5\n[proxy]\nworkers = -1\n\
                 [[listen]]\nprotocol = \"mysql\"\naddress = \"h:1\"\nauth = \"scram\"\n\
                 [[engine]]\nurl = \"mysql://u:sesame@h/\"\n";
     let error = load(text, &Fake::default()).unwrap_err();

@@ -135,6 +135,8 @@ pub struct Sight {
     pub live: Option<Identity>,
     /// What is admitted right now.
     pub admission: Admission,
+    /// Programs that wait at the closed gate.
+    pub held: HeldReport,
     /// The drain, running or waiting for its command to be replayed.
     pub drain: DrainReport,
     /// The engine lock behind the fence, where one is wanted.
@@ -154,6 +156,23 @@ pub struct Unavailable {
     pub reason: String,
     /// The marker's record, where it could be read.
     pub marker: Option<Box<FenceRecord>>,
+}
+
+/// Programs that wait at a closed gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldReport {
+    /// How many are held now.
+    pub programs: u64,
+    /// Their bytes, with what their clients have sent behind them.
+    pub bytes: u64,
+    /// How long the first of them has waited, in milliseconds.
+    pub oldest_ms: Option<u64>,
+    /// Since when it waits, in milliseconds since 1970.
+    pub since_ms: Option<u64>,
+    /// How long a program is held at most, in milliseconds; 0 where refused ones aren't held.
+    pub hold_ms: u64,
+    /// How many are held at most.
+    pub held_max: u64,
 }
 
 /// What the gate admits.
@@ -288,6 +307,8 @@ pub struct NamespaceLine {
     pub writers: u64,
     /// Sessions whose client is gone and whose backend isn't known to be.
     pub orphans: u64,
+    /// Programs that wait at the closed gate.
+    pub held: HeldReport,
     /// The drain, where one runs.
     pub drain: DrainReport,
     /// Names that clients use for it.

@@ -249,18 +249,10 @@ impl Control {
                 message: format!("{} on {}: {what}", command.kind(), command.namespace),
             })
         };
-        let policy = drain_policy(command);
         match command.kind() {
-            CommandKind::AcquireSourceWriteFence | CommandKind::ReleaseSourceWriteFence => {
-                match policy.and_then(|policy| policy.hold_ms) {
-                    Some(0) | None => None,
-                    Some(_) => refuse(
-                        "holding programs (drain_policy.hold_ms above 0) is not available yet in \
-                         this version; leave it out or send 0",
-                    ),
-                }
-            }
-            CommandKind::AdoptFence => None,
+            CommandKind::AcquireSourceWriteFence
+            | CommandKind::ReleaseSourceWriteFence
+            | CommandKind::AdoptFence => None,
             CommandKind::SetSourceReadFence
             | CommandKind::ClearSourceReadFence
             | CommandKind::CreateTargetQuarantined

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::base::ids::{EngineName, IdError, Namespace};
+use super::fences::Control;
+use crate::base::ids::{EngineName, Generation, IdError, Namespace};
+use crate::gate::slot::{Order, Slot};
 
 /// Why a name leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,9 +90,17 @@ impl Routes {
         self.table.load_full()
     }
 
-    /// Replaces the table; running sessions stay where they are.
+    /// Replaces the table; running sessions stay where they are. [`Control::replace_routes`] also
+    /// tells them.
     pub fn replace(&self, table: RouteTable) {
         self.table.store(Arc::new(table));
+    }
+
+    /// Whether the name that a session came by still means the namespace it is in.
+    fn still_leads(&self, slot: &Slot, namespace: &Namespace) -> bool {
+        let card = slot.card();
+        let Some((engine, name)) = &card.came_by else { return true };
+        self.resolve(engine, name).as_ref() == Ok(namespace)
     }
 
     /// As [`RouteTable::resolve`], on the table in force.
@@ -103,6 +113,22 @@ impl Routes {
         name: &str,
     ) -> Result<Namespace, RouteError> {
         self.table.load().resolve(default_engine, name)
+    }
+}
+
+impl Control {
+    /// Replaces the routes. Sessions whose name leads elsewhere now stay where they are, except
+    /// for what is held: such a session is ended, so that its client comes back to where the name
+    /// leads (wire.md W21).
+    pub fn replace_routes(&self, table: RouteTable) {
+        self.routes.replace(table);
+        for gate in self.gates.all() {
+            for slot in gate.sessions() {
+                if !self.routes.still_leads(&slot, gate.namespace()) {
+                    slot.order(Order::ROUTE_MOVED, Generation(0));
+                }
+            }
+        }
     }
 }
 

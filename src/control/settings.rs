@@ -46,6 +46,11 @@ pub struct NamespaceSettings {
     pub read_drain_ms: u64,
     /// What writers admitted before a fence may do, unless the command says.
     pub in_flight: InFlight,
+    /// How long programs that a closed write gate would refuse are held first, in milliseconds,
+    /// unless the command says; 0 refuses at once.
+    pub hold_ms: u64,
+    /// How many programs are held at once.
+    pub held_max: usize,
     /// Whether idle sessions around the proxy block a drain.
     pub sole_path_required: bool,
     /// How the engine's own table locks are used.
@@ -62,6 +67,8 @@ impl Default for NamespaceSettings {
             write_drain_ms: limits::WRITE_DRAIN_DEFAULT_MS,
             read_drain_ms: limits::READ_DRAIN_DEFAULT_MS,
             in_flight: InFlight::Finish,
+            hold_ms: 0,
+            held_max: limits::HELD_DEFAULT_MAX,
             sole_path_required: false,
             engine_lock: LockMode::Hold,
             lock_timeout: Duration::from_millis(limits::ENGINE_LOCK_TIMEOUT_MS),

@@ -8,7 +8,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::answer::{Admission, BlockerReport, DrainReport, NamespaceLine, Sight, Unavailable};
+use super::answer::{
+    Admission, BlockerReport, DrainReport, HeldReport, NamespaceLine, Sight, Unavailable,
+};
 use super::drain::blocks;
 use super::fences::Control;
 use super::port::LiveDatabase;
@@ -18,7 +20,7 @@ use crate::fence::receipt::Receipt;
 use crate::fence::record::{Identity, WrittenBy};
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
-use crate::fence::verdict::{Overlay, Policy};
+use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::registry::Gate;
 use crate::store::StoreError;
 use crate::store::reconcile::Reconciled;
@@ -86,6 +88,8 @@ pub struct SessionLine {
     pub lease: Option<LeaseLine>,
     /// Whether its client is gone and its backend isn't known to be.
     pub abandoned: bool,
+    /// How long its program has been held at the closed gate, in milliseconds, while one is.
+    pub held_ms: Option<u64>,
 }
 
 impl Control {
@@ -108,6 +112,29 @@ impl Control {
                     indeterminate,
                 }
             }
+        }
+    }
+
+    /// What is held at the gate now. A gate without a word on holding shows what its next fence
+    /// would do by the settings.
+    fn held_report(&self, namespace: &Namespace) -> HeldReport {
+        let gate = self.gates.known(namespace);
+        let rule = match &gate {
+            Some(gate) if !gate.word().writes_open() => gate.published().policy.hold,
+            Some(_) | None => {
+                let settings = self.settings_of(namespace);
+                HoldRule { hold_ms: settings.hold_ms, held_max: settings.held_max }
+            }
+        };
+        let held = gate.map(|gate| gate.held()).unwrap_or_default();
+        let oldest = held.since_ms.map(|since| self.now_monotonic_ms().saturating_sub(since));
+        HeldReport {
+            programs: held.programs as u64,
+            bytes: held.bytes as u64,
+            oldest_ms: oldest,
+            since_ms: oldest.map(|age| self.clock.now_ms().saturating_sub(age)),
+            hold_ms: rule.hold_ms,
+            held_max: rule.held_max as u64,
         }
     }
 
@@ -168,6 +195,7 @@ impl Control {
             unavailable,
             live,
             admission: self.admission(namespace),
+            held: self.held_report(namespace),
             drain: self.drain_report(namespace),
             lock: self.locks.report(namespace),
             marker_consistent,
@@ -265,6 +293,7 @@ impl Control {
             leases: stamps.len() as u64,
             writers: stamps.iter().filter(|stamp| stamp.writer).count() as u64,
             orphans: slots.iter().filter(|slot| slot.is_abandoned()).count() as u64,
+            held: self.held_report(&namespace),
             drain: self.drain_report(&namespace),
             routes: self.routes.table().leading_to(&namespace),
             unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()),
@@ -300,6 +329,7 @@ impl Control {
                         age_ms,
                     }),
                     abandoned: slot.is_abandoned(),
+                    held_ms: slot.held_since_ms().map(|since| now_ms.saturating_sub(since)),
                 });
             }
         }
@@ -336,6 +366,14 @@ impl Control {
         let now = self.clock.now_ms();
         let age = oldest.map(|since| Duration::from_millis(now.saturating_sub(since)));
         self.metrics.fence.oldest_active(age);
+        let held: Vec<_> = gates.iter().map(|gate| gate.held()).collect();
+        let since = held.iter().filter_map(|sight| sight.since_ms).min();
+        let waited = since.map(|since| self.now_monotonic_ms().saturating_sub(since));
+        self.metrics.fence.held(
+            held.iter().map(|sight| sight.programs).sum(),
+            held.iter().map(|sight| sight.bytes).sum(),
+            waited.map(Duration::from_millis),
+        );
         let orphans = gates.iter().flat_map(|gate| gate.sessions());
         self.metrics.engine.orphans(orphans.filter(|slot| slot.is_abandoned()).count());
     }

@@ -9,11 +9,11 @@
 use super::fences::Control;
 use super::line::Line;
 use crate::base::ids::{Namespace, Revision};
-use crate::fence::record::{FenceRecord, InFlight};
+use crate::fence::record::FenceRecord;
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
-use crate::fence::verdict::Overlay;
-use crate::gate::registry::Authority;
+use crate::fence::verdict::{HoldRule, Overlay};
+use crate::gate::registry::{Authority, Rules};
 use crate::store::reconcile::{Reconciled, Repair, reconcile};
 use crate::store::{LoadedFence, Persisted, StoreError};
 
@@ -66,12 +66,16 @@ impl Control {
         }
     }
 
-    /// The rule for earlier writers under a record.
-    fn in_flight(&self, namespace: &Namespace, record: Option<&FenceRecord>) -> InFlight {
-        record
-            .and_then(|record| record.drain_policy)
-            .and_then(|policy| policy.in_flight)
-            .unwrap_or_else(|| self.settings_of(namespace).in_flight)
+    /// What a gate closed under a record does with earlier writers, and with programs that come:
+    /// as its command said, else as the namespace's settings say.
+    pub(super) fn rules(&self, namespace: &Namespace, record: Option<&FenceRecord>) -> Rules {
+        let asked = record.and_then(|record| record.drain_policy);
+        let settings = self.settings_of(namespace);
+        let hold_ms = record.and_then(|record| record.hold_ms).unwrap_or(settings.hold_ms);
+        Rules {
+            in_flight: asked.and_then(|policy| policy.in_flight).unwrap_or(settings.in_flight),
+            hold: Some(HoldRule { hold_ms, held_max: settings.held_max }),
+        }
     }
 
     /// Publishes what was committed or read. Where that opens the gate, or ends a source fence,
@@ -89,8 +93,8 @@ impl Control {
             self.locks.let_go(&line.namespace).await;
             line.set_cutoff(None);
         }
-        let in_flight = self.in_flight(&line.namespace, record);
-        self.gates.gate(&line.namespace).apply(Authority::Committed(persisted), in_flight);
+        let rules = self.rules(&line.namespace, record);
+        self.gates.gate(&line.namespace).apply(Authority::Committed(persisted), rules);
         line.set_unavailable(None);
         let active = record.filter(|record| record.state.is_active());
         line.set_active_since_ms(active.map(|record| record.created_at_ms));

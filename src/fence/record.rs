@@ -429,6 +429,9 @@ pub struct FenceRecord {
     pub drain_policy: Option<DrainPolicy>,
     /// When that drain began, in milliseconds since the Unix epoch.
     pub drain_started_at_ms: Option<u64>,
+    /// How long programs are held at this fence, as its command said, in milliseconds; `None`
+    /// leaves it to the namespace's default. It outlives the drain.
+    pub hold_ms: Option<u64>,
     /// The source's last position; set when the write drain is proven.
     pub frozen_boundary: Option<Boundary>,
     /// Why the write (or import) drain is believed.

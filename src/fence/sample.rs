@@ -126,6 +126,7 @@ pub(crate) fn record(state: FenceState) -> FenceRecord {
         target_incarnation: (!source).then(|| IncarnationId(uuid::Uuid::from_u128(77))),
         drain_policy: state.is_draining().then(policy),
         drain_started_at_ms: state.is_draining().then_some(NOW_MS),
+        hold_ms: source.then_some(1500),
         frozen_boundary: (proven && source).then(boundary),
         evidence: proven.then(|| proof(&namespace()).into_evidence()),
         read_evidence: (state == FenceState::SourceReadFenced).then(read_evidence),

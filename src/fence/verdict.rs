@@ -40,6 +40,21 @@ impl Overlay {
     }
 }
 
+/// Whether, and how long, a program that a closed write gate would refuse is held instead
+/// (wire.md W20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldRule {
+    /// The longest time that a program is held, in milliseconds; 0 holds nothing.
+    pub hold_ms: u64,
+    /// How many programs of the namespace are held at once.
+    pub held_max: usize,
+}
+
+impl HoldRule {
+    /// Nothing is held.
+    pub const NONE: Self = Self { hold_ms: 0, held_max: 0 };
+}
+
 /// What a gate publishes beside its word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -49,6 +64,8 @@ pub struct Policy {
     pub overlay: Overlay,
     /// The rule for writers of an older generation.
     pub in_flight: InFlight,
+    /// Whether refused programs are held first.
+    pub hold: HoldRule,
     /// Revision of the record, 0 without one.
     pub revision: Revision,
     /// The owner, if there is a record.
@@ -63,6 +80,7 @@ impl Policy {
             state: FenceState::UnknownUnavailable,
             overlay: Overlay::None,
             in_flight: InFlight::Finish,
+            hold: HoldRule::NONE,
             revision: Revision(0),
             operation: None,
         }
@@ -75,6 +93,7 @@ impl Policy {
             state: FenceState::Unfenced,
             overlay: Overlay::None,
             in_flight: InFlight::Finish,
+            hold: HoldRule::NONE,
             revision: Revision(0),
             operation: None,
         }
@@ -93,6 +112,32 @@ impl Policy {
                 (other, _) => other,
             }
         })
+    }
+
+    /// Whether a program that was denied outside any transaction is held first: only what an opened
+    /// write gate would admit is, so that waiting can help.
+    #[must_use]
+    pub const fn holds(&self, denial: Denial) -> Option<HoldRule> {
+        match denial {
+            Denial::WriteFenced | Denial::Lifecycle | Denial::Unprovable
+                if self.hold.hold_ms > 0 =>
+            {
+                Some(self.hold)
+            }
+            Denial::WriteFenced
+            | Denial::Lifecycle
+            | Denial::Unprovable
+            | Denial::StaleTransaction
+            | Denial::ReadFenced
+            | Denial::TargetQuarantined
+            | Denial::StateUnavailable
+            | Denial::CapabilityRequired
+            | Denial::RolledBack
+            | Denial::HoldExpired
+            | Denial::CutoverPending
+            | Denial::StaleTopology
+            | Denial::ExecutionFenced => None,
+        }
     }
 
     /// Whether writes may begin: the contract's NormalWrite column with the overlay on top.
@@ -324,6 +369,17 @@ mod tests {
             judge(&policy, NOW, StatementClass::Write, held(true, OLD)),
             Verdict::Refuse(Denial::StateUnavailable)
         );
+    }
+
+    #[test]
+    fn only_what_an_open_write_gate_would_admit_is_held_and_only_by_rule() {
+        let rule = HoldRule { hold_ms: 5, held_max: 1 };
+        let holding = Policy { hold: rule, ..fenced(InFlight::Finish) };
+        let held: Vec<_> =
+            Denial::ALL.into_iter().filter(|denial| holding.holds(*denial).is_some()).collect();
+        assert_eq!(held, [Denial::WriteFenced, Denial::Lifecycle, Denial::Unprovable]);
+        let refusing = fenced(InFlight::Finish);
+        assert!(Denial::ALL.into_iter().all(|denial| refusing.holds(denial).is_none()));
     }
 
     #[test]

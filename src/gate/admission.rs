@@ -86,6 +86,20 @@ impl Seat {
         Ok((Lease::new(Arc::clone(self), stamp), guard))
     }
 
+    /// What admission would be if a held program went on without being judged again: the control
+    /// arm of invariant 9, and nothing else (`base/arm.rs`). `None` unless that guard is removed.
+    #[must_use]
+    pub fn begin_unjudged(self: &Arc<Self>, class: StatementClass, now_ms: u64) -> Option<Lease> {
+        if !removed(Removable::HeldJudgement) {
+            return None;
+        }
+        let generation = self.gate.word().generation();
+        let stamp = Stamp { writer: class.is_writer(), generation, running: Running::Unguarded };
+        self.slot.publish(Some(stamp));
+        self.slot.note_since(now_ms);
+        Some(Lease::new(Arc::clone(self), stamp))
+    }
+
     /// Admits more work under a lease that is held: the next statement of a transaction or of an
     /// unfinished program. `begins` says that nothing of its program has been forwarded. A reader's
     /// lease becomes a writer's only under its own generation (W3).

@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod core;
 pub mod drain;
+pub mod hold;
 pub mod lease;
 pub mod registry;
 #[cfg(all(test, feature = "loom"))]

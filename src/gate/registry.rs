@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
-use crate::fence::verdict::{Overlay, Policy};
+use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::core::GateCore;
+use crate::gate::hold::{HoldSight, Holds};
 use crate::gate::shared::SharedWord;
 use crate::gate::slot::Slot;
 use crate::gate::word::Word;
@@ -40,6 +41,21 @@ pub enum Authority<'a> {
     Loaded(&'a LoadedFence),
 }
 
+/// What a closed gate does with work that it doesn't simply admit or refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// The rule for writers of an older generation.
+    pub in_flight: InFlight,
+    /// Whether refused programs are held first; `None` keeps the rule that is published.
+    pub hold: Option<HoldRule>,
+}
+
+impl From<InFlight> for Rules {
+    fn from(in_flight: InFlight) -> Self {
+        Self { in_flight, hold: None }
+    }
+}
+
 /// The in-memory view of one namespace's fence that every admission reads.
 #[derive(Debug)]
 pub struct Gate {
@@ -54,6 +70,8 @@ pub struct Gate {
     /// Signalled at each release while writes are closed.
     pub(super) released: Notify,
     settled: AtomicU64,
+    /// Programs that wait for this gate.
+    pub(super) holds: Holds,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,6 +95,7 @@ impl Gate {
             sessions: Mutex::new(BTreeMap::new()),
             released: Notify::new(),
             settled: AtomicU64::new(0),
+            holds: Holds::new(),
         }
     }
 
@@ -100,59 +119,68 @@ impl Gate {
 
     /// Publishes what the store says, removing any overlay. Returns the generation in force.
     ///
-    /// `in_flight` is the rule for writers admitted before.
-    pub fn apply(&self, authority: Authority<'_>, in_flight: InFlight) -> Generation {
+    /// `rules` are those for writers admitted before and for programs that come now.
+    pub fn apply(&self, authority: Authority<'_>, rules: impl Into<Rules>) -> Generation {
         let record = match authority {
             Authority::Committed(persisted) => persisted.record(),
             Authority::Loaded(loaded) => match &loaded.row {
                 Row::Good(persisted) => persisted.record(),
                 Row::Absent => None,
-                Row::Bad { .. } => return self.publish(Policy { in_flight, ..Policy::unknown() }),
+                Row::Bad { .. } => return self.publish(Policy::unknown(), rules.into()),
             },
         };
-        let policy = record.map_or_else(
-            || Policy { in_flight, ..Policy::unfenced() },
-            |record| Policy {
-                state: record.state,
-                overlay: Overlay::None,
-                in_flight,
-                revision: record.revision,
-                operation: Some(record.operation),
-            },
-        );
-        self.publish(policy)
+        let policy = record.map_or_else(Policy::unfenced, |record| Policy {
+            state: record.state,
+            revision: record.revision,
+            operation: Some(record.operation),
+            ..Policy::unfenced()
+        });
+        self.publish(policy, rules.into())
     }
 
     /// Puts a closing overlay on top of what is published. Closing needs no evidence;
     /// [`Overlay::None`], which would open, changes nothing: that is [`Gate::apply`]'s alone.
-    pub fn overlay(&self, overlay: Overlay, in_flight: InFlight) -> Generation {
+    pub fn overlay(&self, overlay: Overlay, rules: impl Into<Rules>) -> Generation {
         let mut core = locked(&self.core);
         if overlay == Overlay::None {
             return core.generation();
         }
-        let policy = Policy { overlay, in_flight, ..core.policy().clone() };
-        self.publish_locked(&mut core, policy)
+        let policy = Policy { overlay, ..core.policy().clone() };
+        self.publish_locked(&mut core, policy, rules.into())
     }
 
     /// Denies everything: nothing is known about the namespace any more.
     pub fn close_as_unknown(&self) -> Generation {
-        self.publish(Policy::unknown())
+        self.publish(Policy::unknown(), Policy::unknown().in_flight.into())
     }
 
-    fn publish(&self, policy: Policy) -> Generation {
+    fn publish(&self, policy: Policy, rules: Rules) -> Generation {
         let mut core = locked(&self.core);
-        self.publish_locked(&mut core, policy)
+        self.publish_locked(&mut core, policy, rules)
     }
 
     /// Policy first, word second: a reader that sees the new word and an older policy waits for
-    /// the pair to agree (`gate/admission.rs`).
-    fn publish_locked(&self, core: &mut GateCore, policy: Policy) -> Generation {
+    /// the pair to agree (`gate/admission.rs`). Who is held is called last: whoever enters the
+    /// queue too late to be called sees the new word.
+    fn publish_locked(&self, core: &mut GateCore, policy: Policy, rules: Rules) -> Generation {
+        let before = core.generation();
+        let hold = rules.hold.unwrap_or(core.policy().hold);
+        let policy = Policy { in_flight: rules.in_flight, hold, ..policy };
         let generation = core.publish(policy.clone());
         let word = Word::pack(generation, &policy);
         self.published.store(Arc::new(Published { generation, policy }));
         self.word.store(word.0);
         self.released.notify_waiters();
+        if generation != before {
+            self.holds.moved();
+        }
         generation
+    }
+
+    /// What is held at this gate now.
+    #[must_use]
+    pub fn held(&self) -> HoldSight {
+        self.holds.sight()
     }
 
     pub(super) fn join(&self, slot: Arc<Slot>) {

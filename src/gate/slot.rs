@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::base::ids::{Generation, SessionId};
+use crate::base::ids::{EngineName, Generation, SessionId};
 use crate::gate::shared::SharedWord;
 
 const WRITER: u64 = 1;
@@ -76,6 +76,9 @@ pub struct Card {
     pub user: String,
     /// The client's `application_name`.
     pub application_name: String,
+    /// The listener's default engine and the name that the client asked for, from which a route
+    /// was taken.
+    pub came_by: Option<(EngineName, String)>,
 }
 
 /// Something the control side wants of a session; bits, so that asking twice is asking once.
@@ -96,6 +99,16 @@ impl Order {
 
     /// The running program waits for the fence's own engine lock: it tries to write. Stop it.
     pub const STOP_WRITING: Self = Self(1 << 4);
+
+    /// The gate moved while a program of this session was held: ask admission again.
+    pub const JUDGE_AGAIN: Self = Self(1 << 5);
+
+    /// The client wants its held program cancelled.
+    pub const CANCEL_HELD: Self = Self(1 << 6);
+
+    /// The name by which the client came leads elsewhere now: nothing of this session is held any
+    /// more, what is held ends with it (W21).
+    pub const ROUTE_MOVED: Self = Self(1 << 7);
 
     /// Whether `self` includes `other`.
     #[must_use]
@@ -118,6 +131,8 @@ pub struct Slot {
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
     abandoned: AtomicBool,
+    /// Since when a program of the session is held, plus one; 0 while none is.
+    held_since: AtomicU64,
     orders: AtomicU32,
     order_generation: AtomicU64,
     /// Wakes the session's task when an order comes.
@@ -135,6 +150,7 @@ impl Slot {
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             abandoned: AtomicBool::new(false),
+            held_since: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
             ordered: Notify::new(),
@@ -192,6 +208,18 @@ impl Slot {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Since when a program of this session is held at the closed gate, in milliseconds of the
+    /// process's monotonic clock; `None` while none is.
+    #[must_use]
+    pub fn held_since_ms(&self) -> Option<u64> {
+        self.held_since.load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    pub(super) fn note_held(&self, since_ms: Option<u64>) {
+        let noted = since_ms.map_or(0, |since| since.saturating_add(1));
+        self.held_since.store(noted, Ordering::SeqCst);
     }
 
     /// Gives an order that concerns leases older than `before` and wakes the session.

@@ -154,6 +154,9 @@ struct StoredRecord {
     target_incarnation_id: Option<String>,
     drain_policy: Option<StoredPolicy>,
     drain_started_at_ms: Option<u64>,
+    /// Absent in records of before holding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold_ms: Option<u64>,
     frozen_boundary: Option<StoredBoundary>,
     evidence: Option<StoredEvidence>,
     read_evidence: Option<StoredReadEvidence>,
@@ -177,6 +180,7 @@ impl From<&FenceRecord> for StoredRecord {
             target_incarnation_id: record.target_incarnation.map(|id| id.to_string()),
             drain_policy: record.drain_policy.map(StoredPolicy::from),
             drain_started_at_ms: record.drain_started_at_ms,
+            hold_ms: record.hold_ms,
             frozen_boundary: record.frozen_boundary.as_ref().map(StoredBoundary::from),
             evidence: record.evidence.as_ref().map(StoredEvidence::from),
             read_evidence: record.read_evidence.as_ref().map(StoredReadEvidence::from),
@@ -203,6 +207,7 @@ impl StoredRecord {
             target_incarnation: parsed(incarnation.transpose())?.map(IncarnationId),
             drain_policy: self.drain_policy.map(StoredPolicy::model).transpose()?,
             drain_started_at_ms: self.drain_started_at_ms,
+            hold_ms: self.hold_ms,
             frozen_boundary: self.frozen_boundary.map(StoredBoundary::model).transpose()?,
             evidence: self.evidence.map(StoredEvidence::model).transpose()?,
             read_evidence: self.read_evidence.map(StoredReadEvidence::model).transpose()?,

@@ -66,6 +66,10 @@ pub const FORCED: &[&str] =
 /// How a repeated command was answered.
 pub const REPLAYS: &[&str] = &["replay", "conflict"];
 
+/// How a program's being held at a closed gate ended.
+pub const PARTINGS: &[&str] =
+    &["admitted", "refused", "expired", "no_room", "cancelled", "gone", "ended"];
+
 /// Roles of a fence record; `unknown` when its state can't be established.
 pub const ROLES: &[&str] = &["source", "target", "unknown"];
 
@@ -157,8 +161,8 @@ mod tests {
     #[test]
     fn no_list_has_a_value_twice() {
         for list in [
-            COMMANDS, OUTCOMES, DENIALS, SURFACES, DRAINS, FORCED, REPLAYS, ROLES, STATES, ROUTES,
-            STATUSES,
+            COMMANDS, OUTCOMES, DENIALS, SURFACES, DRAINS, FORCED, REPLAYS, PARTINGS, ROLES,
+            STATES, ROUTES, STATUSES,
         ] {
             let unique: std::collections::BTreeSet<_> = list.iter().collect();
             assert_eq!(unique.len(), list.len());

@@ -49,6 +49,10 @@ pub struct FenceMetrics {
     adoptions: Counter,
     namespaces: Family<[Label; 2], Gauge>,
     oldest_active: Gauge<f64, AtomicU64>,
+    held_ended: One,
+    held_programs: Gauge,
+    held_bytes: Gauge,
+    held_oldest: Gauge<f64, AtomicU64>,
 }
 
 impl FenceMetrics {
@@ -63,6 +67,10 @@ impl FenceMetrics {
             adoptions: Counter::default(),
             namespaces: Family::default(),
             oldest_active: Gauge::default(),
+            held_ended: Family::default(),
+            held_programs: Gauge::default(),
+            held_bytes: Gauge::default(),
+            held_oldest: Gauge::default(),
         };
         let all = "Fence commands answered, by outcome; replays and refusals included";
         registry.register("fence_transitions", all, made.transitions.clone());
@@ -86,8 +94,20 @@ impl FenceMetrics {
         registry.register("fence_namespaces", namespaces, made.namespaces.clone());
         let oldest = "Age of the oldest active fence, 0 when there is none";
         registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
+        made.register_held(registry);
         made.namespaces([]);
         made
+    }
+
+    fn register_held(&self, registry: &mut Registry) {
+        let ended = "Programs that were held at a closed gate, or found no room, by how that ended";
+        registry.register("held_ended", ended, self.held_ended.clone());
+        let programs = "Programs that are held at closed gates now";
+        registry.register("held_programs", programs, self.held_programs.clone());
+        let bytes = "Bytes of the programs that are held, with what came behind them";
+        registry.register("held_bytes", bytes, self.held_bytes.clone());
+        let oldest = "How long the longest held program has waited, 0 when there is none";
+        registry.register("held_oldest_age_seconds", oldest, self.held_oldest.clone());
     }
 
     /// A command was answered; `outcome` is a stable code, or `ERROR`.
@@ -118,6 +138,20 @@ impl FenceMetrics {
         let code = ("code", bounded(code, labels::DENIALS));
         let surface = ("surface", bounded(surface, labels::SURFACES));
         self.denials.get_or_create(&[code, surface]).inc();
+    }
+
+    /// A program's being held ended: `admitted`, `refused`, `expired`, `no_room`, `cancelled`,
+    /// `gone` or `ended`.
+    pub fn held_ended(&self, outcome: &str) {
+        let label = ("outcome", bounded(outcome, labels::PARTINGS));
+        self.held_ended.get_or_create(&[label]).inc();
+    }
+
+    /// Sets what is held now, over all namespaces. Call before a scrape.
+    pub fn held(&self, programs: usize, bytes: usize, oldest: Option<Duration>) {
+        self.held_programs.set(i64::try_from(programs).unwrap_or(i64::MAX));
+        self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.held_oldest.set(oldest.unwrap_or_default().as_secs_f64());
     }
 
     /// An adoption was committed.
@@ -333,6 +367,8 @@ mod tests {
         metrics.fence.replay("replay");
         metrics.fence.denial("MIGRATION_WRITE_FENCED", "pg");
         metrics.fence.adopted();
+        metrics.fence.held_ended("no_room");
+        metrics.fence.held(4, 99, Some(Duration::from_millis(2500)));
         metrics.fence.namespaces([("source", "SOURCE_DRAINING"), ("source", "SOURCE_DRAINING")]);
         metrics.fence.oldest_active(Some(Duration::from_millis(1500)));
         metrics.engine.engines(2, 1);
@@ -354,6 +390,10 @@ mod tests {
             "fencewire_fence_adoptions_total 1",
             r#"fencewire_fence_namespaces{role="source",state="SOURCE_DRAINING"} 2"#,
             "fencewire_fence_oldest_active_age_seconds 1.5",
+            r#"fencewire_held_ended_total{outcome="no_room"} 1"#,
+            "fencewire_held_programs 4",
+            "fencewire_held_bytes 99",
+            "fencewire_held_oldest_age_seconds 2.5",
             "fencewire_engines 2",
             "fencewire_engine_up 1",
             "fencewire_orphans 3",
@@ -394,6 +434,7 @@ mod tests {
             metrics.fence.drained(&stranger, Duration::ZERO);
             metrics.fence.forced(&stranger);
             metrics.fence.replay(&stranger);
+            metrics.fence.held_ended(&stranger);
             metrics.fence.denial(&stranger, &stranger);
             metrics.fence.namespaces([(stranger.as_str(), stranger.as_str())]);
             metrics.admin.request(&stranger, round);

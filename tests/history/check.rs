@@ -62,6 +62,7 @@ const KNOWN: &[(&str, bool)] = &[
     ("ZF002", true),
     ("ZF008", true),
     ("ZF009", true),
+    ("ZF010", true),
     // The engine's own: a direct session that waits for the engine lock.
     ("55P03", true),
     // The client's own: a savepoint rolled back.

@@ -41,6 +41,7 @@ pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
         Plan::Short | Plan::GiveUp => fail_after(1 + dice.below(60)),
         Plan::Force => force_after(1 + dice.below(150)),
     };
+    let policy = held_sometimes(policy, dice);
     let operation = uuid();
     let body = site.acquire_body(&operation, &policy);
     let mut cycle = Cycle {
@@ -85,6 +86,15 @@ pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
     }
     history.fences.lock().unwrap().push(cycle.fence);
     history.wait_more(20 + dice.below(60));
+}
+
+/// One fence of three holds what it would refuse, so shortly that some of it is too late and some
+/// meets the release, or the next fence.
+fn held_sometimes(mut policy: Value, dice: &mut Dice) -> Value {
+    if dice.below(3) == 0 {
+        policy["hold_ms"] = (1 + dice.below(60)).into();
+    }
+    policy
 }
 
 /// What of a receipt must be the same at each replay.

@@ -254,7 +254,7 @@ async fn bad_requests_say_which_field_and_reach_no_command() {
         (with("expected_state", json!("OPEN")), "expected_state"),
         (with("expected_namespace_identity", json!(7)), "expected_namespace_identity"),
         (with("surprise", json!(1)), "surprise is unknown"),
-        (with("drain_policy", json!({ "deadline_ms": 1, "hold_ms": 9 })), "not available yet"),
+        (with("drain_policy", json!({ "deadline_ms": 1, "hold_ms": -1 })), "hold_ms"),
         (json!([]), "an array"),
     ] {
         let (status, answer) = server.post(ACQUIRE, &body).await;

@@ -232,6 +232,9 @@ impl Request {
             line.push_str(&format!(" --deadline {}ms", millis(deadline)));
         }
         line.push_str(" --force-rollback");
+        if let Some(hold) = self.hold {
+            line.push_str(&format!(" --hold {}ms", millis(hold)));
+        }
         line
     }
 

@@ -39,6 +39,7 @@ pub(super) async fn status(
             "SESSIONS",
             "LEASES",
             "BLOCKERS",
+            "HELD",
         ];
         let mut table = Table::new(&headings);
         let fields = [
@@ -53,7 +54,9 @@ pub(super) async fn status(
             "/blockers",
         ];
         for namespace in items(body, "/namespaces") {
-            table.row(fields.iter().map(|field| text(namespace, field)).collect());
+            let mut row: Vec<_> = fields.iter().map(|field| text(namespace, field)).collect();
+            row.push(held_in_short(namespace.get("held")));
+            table.row(row);
         }
         match items(body, "/namespaces").len() {
             0 => "The proxy has met no namespace yet.".to_owned(),
@@ -199,6 +202,7 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     let unknown = "not known: the engine did not say which database this is; see the proxy's log";
     line("identity", if identity == "-" { unknown.to_owned() } else { identity });
     line("since", of("/fence/last_transition_at"));
+    line("held", held(body.pointer("/fence/held")));
     line("drain", drain(body));
     line("waits for", of("/drain/reason"));
     line("policy", policy(body));
@@ -222,6 +226,35 @@ fn joined(body: &Value, parts: &[(&str, &str)]) -> String {
         .map(|(label, value)| format!("{label} {value}").trim().to_owned())
         .collect();
     if known.is_empty() { "-".to_owned() } else { known.join(", ") }
+}
+
+/// How many programs wait at the gate, and the longest wait.
+fn held_in_short(held: Option<&Value>) -> String {
+    let number = |name: &str| held.and_then(|held| held.get(name)).and_then(Value::as_u64);
+    match (number("programs"), number("oldest_ms")) {
+        (Some(programs), Some(oldest)) => format!("{programs}, {}", age(oldest)),
+        (Some(programs), None) => programs.to_string(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// As [`held_in_short`], in words and with the rule; `-` where nothing is held or would be.
+fn held(held: Option<&Value>) -> String {
+    let number = |name: &str| held.and_then(|held| held.get(name)).and_then(Value::as_u64);
+    let (Some(programs), Some(hold)) = (number("programs"), number("hold_ms")) else {
+        return "-".to_owned();
+    };
+    let since = match (number("oldest_ms"), held.and_then(|held| held.get("since"))) {
+        (Some(oldest), Some(since)) => {
+            format!(", the first for {} (since {})", age(oldest), cell(Some(since)))
+        }
+        (_, _) => String::new(),
+    };
+    let most = number("max_held").map(|most| format!(", at most {most} for {}", age(hold)));
+    match (programs, hold) {
+        (0, 0) => "-".to_owned(),
+        (_, _) => format!("{programs} programs{since}{}", most.unwrap_or_default()),
+    }
 }
 
 /// Who is still inside, and where a running drain stands.

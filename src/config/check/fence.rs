@@ -53,10 +53,6 @@ impl Reader<'_> {
         let days = &defaults::RECEIPT_RETENTION_DAYS;
         let kept = u64::from(base.receipt_retention_days);
         let days = number("receipt_retention_days", &raw.receipt_retention_days, days, kept);
-        if let Some(value) = raw.hold_ms.as_ref().filter(|value| *value.get_ref() > 0) {
-            let what = "holding programs at a closed gate; use hold_ms = 0";
-            self.not_yet(value.span(), &key("hold_ms"), what);
-        }
         self.authority(prefix, raw);
         let in_flight = [("finish", InFlight::Finish), ("refuse", InFlight::Refuse)];
         let in_flight = self.choice(&key("in_flight"), &raw.in_flight, &in_flight, base.in_flight);

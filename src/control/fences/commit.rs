@@ -16,7 +16,7 @@ use crate::control::points::Point;
 use crate::fence::command::CommandKind;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
-use crate::gate::registry::{Gate, Gates};
+use crate::gate::registry::{Gate, Gates, Rules};
 use crate::store::{Commit, CommitError, Persisted};
 
 /// What became of a commit.
@@ -62,8 +62,8 @@ impl Drop for Doubt {
 
 impl Control {
     /// Puts the closing overlay up, unless writes are closed already.
-    pub(in crate::control) fn install(&self, namespace: &Namespace, in_flight: InFlight) {
-        self.gates.gate(namespace).overlay(Overlay::Installing, in_flight);
+    pub(in crate::control) fn install(&self, namespace: &Namespace, rules: Rules) {
+        self.gates.gate(namespace).overlay(Overlay::Installing, rules);
     }
 
     /// Commits. On [`Committed::Yes`] the marker is written too; publishing is the caller's.

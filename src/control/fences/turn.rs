@@ -250,9 +250,8 @@ impl Control {
         let kind = command.kind();
         let changes = next.is_some();
         if drains && changes {
-            let asked = next.as_ref().and_then(|next| next.drain_policy?.in_flight);
-            let in_flight = asked.unwrap_or_else(|| self.settings_of(&command.namespace).in_flight);
-            self.install(&command.namespace, in_flight);
+            let rules = self.rules(&command.namespace, next.as_deref());
+            self.install(&command.namespace, rules);
             Point::AfterOverlay.pass(kind).await;
         }
         let commit = Commit {

@@ -228,10 +228,27 @@ async fn what_this_version_lacks_is_refused_whole() {
     let mut read = release(1, 1, FenceState::SourceWriteFenced, 2);
     read.arguments = Arguments::SetSourceReadFence { drain_policy: None };
     assert_eq!(rig.run(read).await.detail, Some(Detail::InvalidArgument));
-    let held = DrainPolicy { hold_ms: Some(5), ..policy(0, OnDeadline::Fail) };
-    let answer = rig.run(acquire(1, 2, held)).await;
-    assert!(answer.message.as_ref().unwrap().contains("not available yet"));
     assert!(rig.may_write());
+}
+
+#[tokio::test]
+async fn w20_the_command_says_whether_programs_are_held_else_the_settings() {
+    let rig = Rig::new().await;
+    let held_for = |rig: &Rig| rig.gate().published().policy.hold.hold_ms;
+    let by_command = DrainPolicy { hold_ms: Some(5), ..policy(60_000, OnDeadline::Fail) };
+    rig.run(acquire(1, 2, by_command)).await;
+    assert!(!rig.may_write());
+    assert_eq!(held_for(&rig), 5);
+    let settings = NamespaceSettings { hold_ms: 70, held_max: 3, ..NamespaceSettings::default() };
+    rig.control.replace_settings(Arc::new(move |_| settings.clone()));
+    rig.run(release(1, 3, FenceState::SourceWriteFenced, 2)).await;
+    let again = Command {
+        expected_state: FenceState::Released,
+        expected_revision: Revision(3),
+        ..acquire(2, 4, policy(60_000, OnDeadline::Fail))
+    };
+    assert_eq!(code(&rig.run(again).await), ControlCode::Applied);
+    assert_eq!(held_for(&rig), 70);
 }
 
 /// The audit event is emitted beside the number; `tests/control_pg.rs` reads the events.

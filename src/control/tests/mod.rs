@@ -140,6 +140,7 @@ impl Rig {
             client: "10.0.0.7:4000".to_owned(),
             user: "app".to_owned(),
             application_name: "web".to_owned(),
+            came_by: None,
         };
         let seat = Seat::take(self.gate(), SessionId(session), card);
         seat.slot().set_engine_pid(pid);

@@ -48,10 +48,12 @@ impl Request<'_> {
                 let live = self.facts.live_identity.as_ref().unwrap_or(identity);
                 next.identity = Some(live.clone());
                 let policy = drain_policy.unwrap_or(self.facts.default_write_drain);
+                next.hold_ms = policy.hold_ms;
                 self.begin_drain(next, FenceState::SourceDraining, policy)
             }
             Arguments::SetSourceReadFence { drain_policy } => {
                 let policy = drain_policy.unwrap_or(self.facts.default_read_drain);
+                next.hold_ms = policy.hold_ms.or(next.hold_ms);
                 self.begin_drain(next, FenceState::SourceReadDraining, policy)
             }
             Arguments::SealTargetImport { drain_policy } => {
@@ -59,7 +61,10 @@ impl Request<'_> {
                 self.begin_drain(next, FenceState::TargetImportDraining, policy)
             }
             Arguments::ClearSourceReadFence => settle(next, FenceState::SourceWriteFenced),
-            Arguments::ReleaseSourceWriteFence => settle(next, FenceState::Released),
+            Arguments::ReleaseSourceWriteFence => {
+                next.hold_ms = None;
+                settle(next, FenceState::Released)
+            }
             Arguments::CreateTargetQuarantined { .. } => {
                 settle(next, FenceState::TargetQuarantined)
             }
@@ -118,6 +123,7 @@ impl Request<'_> {
             target_incarnation: Some(incarnation),
             drain_policy: None,
             drain_started_at_ms: None,
+            hold_ms: None,
             frozen_boundary: None,
             evidence: None,
             read_evidence: None,

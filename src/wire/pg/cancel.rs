@@ -2,7 +2,8 @@
 //!
 //! Purpose: W23; a late cancel that hits the session's next statement is dropped here (the window
 //! between the engine's answer and its arrival can't be closed by anybody, but is short). Keys are
-//! the engine's own, so a cancel needs no translation. Called by `session.rs`.
+//! the engine's own, so a cancel needs no translation. A held program is cancelled here: the engine
+//! has never seen it. Called by `session.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use subtle::ConstantTimeEq as _;
 
-use crate::gate::slot::Slot;
+use crate::base::ids::Generation;
+use crate::gate::slot::{Order, Slot};
 use crate::wire::pg::endpoint::Endpoint;
 
 /// What proves that a cancel comes from the session's own client. Does not print.
@@ -81,6 +83,11 @@ impl Cancels {
             targets.iter().find(same).cloned()
         });
         let Some(target) = target else { return };
+        if target.slot.held_since_ms().is_some() {
+            // The engine has nothing of it: its session answers (W20).
+            target.slot.order(Order::CANCEL_HELD, Generation(0));
+            return;
+        }
         if !target.slot.is_running() {
             return;
         }

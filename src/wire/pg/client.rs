@@ -21,6 +21,7 @@ use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
 use crate::wire::pg::refusal::{self, Severity, Status};
+use crate::wire::shared::waiting::{Parting, Size};
 
 /// Why sorting stopped before the end of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum Stop {
     More,
     /// The next program must wait until nothing is owed.
     Blocked,
+    /// The next program is held at the closed gate.
+    Held,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -88,9 +91,10 @@ pub(crate) fn sort(
             Ok(None) => return (at, Some(Stop::More)),
             Err(bad) => return (at, Some(Stop::Broken(format!("invalid message: {bad}")))),
         };
+        let size = Size { there: bytes.len(), whole: HEADER + header.body };
         let body = bytes.get(HEADER..).unwrap_or_default();
         let body = body.get(..header.body.min(body.len())).unwrap_or_default();
-        let mut message = Message { header, body, conversation, desk, out, to_client };
+        let mut message = Message { header, size, body, conversation, desk, out, to_client };
         let ruling = message.rule();
         let here = at..at + HEADER + body.len();
         if let Some(stop) = apply(ruling, here, conversation, out, rest) {
@@ -124,6 +128,7 @@ fn apply(
 /// One message being ruled on.
 struct Message<'m, 'o, 'd> {
     header: Header,
+    size: Size,
     /// What is there of the body.
     body: &'m [u8],
     conversation: &'m mut Conversation,
@@ -155,6 +160,10 @@ impl Message<'_, '_, '_> {
                 }
                 if self.conversation.must_wait() {
                     return Ruling::Stop(Stop::Blocked);
+                }
+                let simple = matches!(self.header.tag, b'Q' | b'F');
+                if self.conversation.answer_cancelled(simple, self.to_client) {
+                    return Ruling::Drop;
                 }
                 match self.header.tag {
                     b'Q' => self.query(),
@@ -280,11 +289,20 @@ impl Message<'_, '_, '_> {
                 note(conversation, traits, detail);
                 Ruling::Statement
             }
-            Err(refusal) => {
-                self.conversation.refuse_simple(refusal, self.out, self.to_client);
-                Ruling::Drop
-            }
+            Err(refusal) => match self.hold(refusal) {
+                Ok(held) => held,
+                Err(refusal) => {
+                    self.conversation.refuse_simple(refusal, self.out, self.to_client);
+                    Ruling::Drop
+                }
+            },
         }
+    }
+
+    /// Has a refused program wait at the gate (W20), or gives the refusal to be told.
+    fn hold(&mut self, refusal: Box<Refusal>) -> Result<Ruling, Box<Refusal>> {
+        self.conversation.hold(refusal, self.size, self.desk.now_ms)?;
+        Ok(Ruling::Stop(Stop::Held))
     }
 
     /// Admission at the session's own gate, and at those of other databases it reaches (W7).
@@ -303,6 +321,9 @@ impl Message<'_, '_, '_> {
             for lease in self.conversation.elsewhere.drain(..) {
                 lease.unused();
             }
+        }
+        if matches!(entered, Ok(Entry::Free | Entry::Guarded)) {
+            self.conversation.leave_hold(Parting::Admitted);
         }
         entered
     }
@@ -449,10 +470,13 @@ impl Message<'_, '_, '_> {
                 entry.may_commit |= may_commit;
                 Ok(entry.number)
             }
-            Err(refusal) => {
-                self.conversation.refuse_extended(refusal, self.out, self.to_client);
-                Err(Ruling::Drop)
-            }
+            Err(refusal) => match self.hold(refusal) {
+                Ok(held) => Err(held),
+                Err(refusal) => {
+                    self.conversation.refuse_extended(refusal, self.out, self.to_client);
+                    Err(Ruling::Drop)
+                }
+            },
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::wire::pg::owed::{Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::waiting::Waiting;
 
 use crate::base::limits;
 
@@ -144,6 +145,10 @@ pub(crate) struct Conversation {
     /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
     pub(crate) elsewhere: Vec<Lease>,
     pub(crate) gates: Arc<Gates>,
+    /// The client's next program, while it is held at the closed gate.
+    pub(crate) held: Waiting,
+    /// The name by which the client came leads elsewhere now.
+    pub(crate) route_moved: bool,
 }
 
 /// Fault points of the statement path park or abort; an injected error means nothing here.
@@ -183,6 +188,8 @@ impl Conversation {
             fatal_seen: false,
             elsewhere: Vec::new(),
             gates,
+            held: Waiting::default(),
+            route_moved: false,
         }
     }
 
@@ -227,7 +234,10 @@ impl Conversation {
         let guard = match &mut self.lease {
             Some(lease) => self.seat.extend(lease, class, alone)?,
             None => {
-                let (lease, guard) = self.seat.begin(class, now_ms)?;
+                let (lease, guard) = match self.begin_unjudged(class, now_ms) {
+                    Some(lease) => (lease, Guard::Off),
+                    None => self.seat.begin(class, now_ms)?,
+                };
                 self.lease = Some(lease);
                 guard
             }

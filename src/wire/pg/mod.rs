@@ -1,8 +1,8 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `outgoing`, `conversation`, then the two
-//! directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`, `relay`,
-//! `cancel`, `session`.
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `outgoing`, `conversation`, `held`, then
+//! the two directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`,
+//! `relay`, `cancel`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod auth;
@@ -14,6 +14,7 @@ pub(crate) mod frame;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub mod fuzzing;
+pub(crate) mod held;
 pub(crate) mod outgoing;
 pub(crate) mod owed;
 pub(crate) mod prepared;

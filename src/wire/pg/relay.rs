@@ -9,6 +9,9 @@
 //! end, so that what was running is seen to its end (proof.md 2). When the engine goes away with
 //! something owed, the lease is dropped without an outcome: invariant 7.
 //!
+//! While a program is held at the closed gate the client is read on, within the queue's bound, so
+//! that its going away is seen.
+//!
 //! Called by `session.rs`. It decides nothing about statements.
 
 use std::future::{Future, poll_fn};
@@ -32,9 +35,13 @@ use crate::wire::pg::conversation::{Action, Conversation, Forced};
 use crate::wire::pg::outgoing::Outgoing;
 use crate::wire::pg::refusal::{self, Severity, Status};
 use crate::wire::shared::desk::{self, WorkerDesk};
+use crate::wire::shared::waiting::Parting;
 
 /// The Terminate message.
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
+/// Why a session is ended, for its client.
+const STOPPING: &str = "terminating connection: the proxy is stopping";
+const ROUTE_MOVED: &str = "terminating connection: this name leads to another database now";
 
 /// One peer: its socket, what it still has to be sent, what of it isn't sorted yet.
 struct Peer {
@@ -140,6 +147,9 @@ pub(crate) struct Relay {
     conversation: Conversation,
     counters: Arc<WorkerCounters>,
     blocked: bool,
+    /// The client's next program is held at the closed gate, in front of what is held of the
+    /// client's bytes.
+    parked: bool,
     finishing: bool,
     impatient: bool,
     broken: Option<String>,
@@ -165,6 +175,7 @@ impl Relay {
             conversation,
             counters,
             blocked: false,
+            parked: false,
             finishing: false,
             impatient: false,
             broken: None,
@@ -195,7 +206,10 @@ impl Relay {
             })
             .await;
             match end {
-                Some(end) => return end,
+                Some(end) => {
+                    self.conversation.leave_hold(Parting::Ended);
+                    return end;
+                }
                 None => self.obey(),
             }
         }
@@ -217,6 +231,13 @@ impl Relay {
         {
             self.cancel = Some((self.canceller)());
         }
+        if order.has(Order::JUDGE_AGAIN) {
+            self.conversation.held.call();
+        }
+        if order.has(Order::CANCEL_HELD) {
+            self.conversation.held.cancel();
+        }
+        self.conversation.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
         let older = self.conversation.holds_older(before);
         let give_up = order.has(Order::GIVE_UP) && older;
@@ -229,7 +250,7 @@ impl Relay {
     /// counts as abandoned until the engine shows the backend gone.
     fn end_now(&mut self, by_force: bool) {
         if !by_force && self.conversation.forced == Forced::No {
-            self.stop_serving();
+            self.stop_serving(STOPPING);
         } else {
             let refusal = self.conversation.refusal(Denial::RolledBack);
             self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
@@ -239,14 +260,8 @@ impl Relay {
     }
 
     /// 57P01 for the client, and the end.
-    fn stop_serving(&mut self) {
-        refusal::plain_error(
-            &mut self.client.pending,
-            Severity::Fatal,
-            "57P01",
-            "terminating connection: the proxy is stopping",
-            "Reconnect.",
-        );
+    fn stop_serving(&mut self, why: &str) {
+        refusal::plain_error(&mut self.client.pending, Severity::Fatal, "57P01", why, "Reconnect.");
         self.end = Some(End::Ended);
     }
 
@@ -275,6 +290,11 @@ impl Relay {
                 }
                 if self.blocked && !self.conversation.must_wait() {
                     self.blocked = false;
+                    self.sort_client(cx, desk, 0);
+                    progress = true;
+                }
+                if self.parked && self.conversation.held.is_due(cx) {
+                    self.parked = false;
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -329,14 +349,30 @@ impl Relay {
             && self.client.rest.bytes == 0
         {
             self.engine.pending.extend_from_slice(TERMINATE);
-            self.stop_serving();
+            self.stop_serving(STOPPING);
         }
         if !self.client.writes && self.client.reads {
             // Nobody reads the answers any more: see what is running to its end.
             self.client.reads = false;
         }
+        if self.parked {
+            self.after_step_parked();
+        }
         if !self.engine.reads && self.end.is_none() {
             self.end = Some(End::Done);
+        }
+    }
+
+    /// Nothing of a held program was forwarded: it goes with its client, and where the client's
+    /// name leads elsewhere now the client is sent there (W21).
+    fn after_step_parked(&mut self) {
+        if !self.client.reads {
+            self.parked = false;
+            self.client.held = BytesMut::new();
+            self.conversation.leave_hold(Parting::Gone);
+        } else if self.conversation.route_moved && self.end.is_none() {
+            self.engine.pending.extend_from_slice(TERMINATE);
+            self.stop_serving(ROUTE_MOVED);
         }
     }
 
@@ -423,7 +459,14 @@ impl Relay {
             }
         };
         self.counters.relayed_to_engine(count as u64);
-        self.sort_client(cx, desk, count);
+        if self.parked {
+            // Read on, to see the client go away; judged again it is when it is called.
+            let fresh = desk.scratch.get(..count).unwrap_or_default();
+            self.client.held.extend_from_slice(fresh);
+            self.conversation.held.grows(count);
+        } else {
+            self.sort_client(cx, desk, count);
+        }
         true
     }
 
@@ -467,6 +510,10 @@ impl Relay {
             None | Some(Stop::More) => consumed,
             Some(Stop::Blocked) => {
                 self.blocked = true;
+                consumed
+            }
+            Some(Stop::Held) => {
+                self.parked = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

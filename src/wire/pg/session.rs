@@ -150,6 +150,7 @@ struct Ready<'a> {
     startup: Startup,
     target: Target,
     welcome: Welcome,
+    came_by: (EngineName, String),
 }
 
 /// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
@@ -185,11 +186,14 @@ async fn prepare<'a>(
     // As PostgreSQL reads it, an empty database is none.
     let named = startup.parameter("database").filter(|name| !name.is_empty());
     let asked = named.or_else(|| startup.parameter("user"));
-    let resolved = match asked {
+    let came_by = asked.map(|name| (settings.default_engine.clone(), name.to_owned()));
+    let resolved = match came_by {
         None => Err("the startup packet names no user".to_owned()),
-        Some(name) => shared.directory.resolve(&settings.default_engine, name),
+        Some((engine, name)) => {
+            shared.directory.resolve(&engine, &name).map(|target| (target, (engine, name)))
+        }
     };
-    let target = match resolved {
+    let (target, came_by) = match resolved {
         Ok(target) => target,
         Err(reason) => {
             let hint = "Routes and engines are in the proxy's configuration.";
@@ -215,7 +219,7 @@ async fn prepare<'a>(
         Err(_) => Err(AuthEnd::EngineGone),
     };
     match outcome {
-        Ok(welcome) => Ok(Some(Ready { place, client, engine, startup, target, welcome })),
+        Ok(welcome) => Ok(Some(Ready { place, client, engine, startup, target, welcome, came_by })),
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
             farewell(client, "08006", &reason, "Look at the engine's log.").await;
@@ -231,11 +235,13 @@ async fn run(
     shared: &Arc<Shared>,
     counters: &Arc<WorkerCounters>,
 ) {
-    let Ready { place: _place, client: client_stream, engine, startup, target, welcome } = ready;
+    let Ready { place: _place, client: client_stream, engine, startup, target, welcome, came_by } =
+        ready;
     let card = Card {
         client,
         user: startup.parameter("user").unwrap_or_default().to_owned(),
         application_name: startup.parameter("application_name").unwrap_or_default().to_owned(),
+        came_by: Some(came_by.clone()),
     };
     let id = SessionId(shared.sessions.fetch_add(1, Ordering::SeqCst) + 1);
     let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
@@ -246,6 +252,9 @@ async fn run(
         Arc::clone(&shared.denials),
     );
     learn(&mut conversation, &welcome);
+    // Routes may have moved while the client logged in, before anybody could tell this session.
+    let leads = shared.directory.resolve(&came_by.0, &came_by.1);
+    conversation.route_moved = leads.is_ok_and(|now| now.namespace != target.namespace);
     let (pid, key) = welcome.key.unwrap_or_default();
     seat.slot().set_engine_pid(pid);
     drop(seat);

@@ -27,6 +27,8 @@ use crate::store::{LoadedFence, Row};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 
+mod held;
+
 const GUARD: &str = "SET default_transaction_read_only = on";
 
 struct Stage {

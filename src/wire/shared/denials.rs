@@ -44,6 +44,11 @@ impl Denials {
         mapped.map_or(denial.sqlstate(), |(_, sqlstate)| sqlstate)
     }
 
+    /// A program is held no longer, or found no room to be; `outcome` is the metric's label.
+    pub fn held(&self, outcome: &str) {
+        self.metrics.fence.held_ended(outcome);
+    }
+
     /// Counts one.
     pub fn count(&self, denial: Denial, surface: Surface) {
         let surface = match (denial, surface) {

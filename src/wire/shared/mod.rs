@@ -3,4 +3,5 @@
 pub mod denials;
 pub(crate) mod desk;
 pub mod listener;
+pub(crate) mod waiting;
 pub mod workers;
