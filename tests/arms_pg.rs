@@ -341,8 +341,11 @@ fn acceptance_25_every_guard_is_missed_when_it_is_removed() {
 #[test]
 fn acceptance_25_every_guard_that_can_be_removed_has_an_arm() {
     let armed: Vec<&str> = arms().iter().map(|arm| arm.guard).collect();
-    for guard in fencewire::base::arm::Removable::ALL {
-        assert!(armed.contains(&guard.name()), "{} has no schedule", guard.name());
+    // Those whose arm is with the tests of what they guard.
+    let elsewhere = [("held-judgement", include_str!("hold_pg.rs"))];
+    for guard in fencewire::base::arm::Removable::ALL.map(|guard| guard.name()) {
+        let there = elsewhere.iter().any(|(name, test)| *name == guard && test.contains(name));
+        assert!(there || armed.contains(&guard), "{guard} has no schedule");
     }
     // That no test wins a race by sleeping is `tests/tidy.rs`'s to say.
     let rules = include_str!("tidy/rules.rs");
