@@ -10,12 +10,13 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 soak lint bench fmt sweep clean
+.PHONY: help demo test test-18 test-schedules soak lint bench fmt sweep clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
+	@echo 'make test-schedules  every schedule of the gate against a session (in make test)'
 	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
 	@echo 'make bench   what the proxy costs beside other relays'
@@ -34,7 +35,11 @@ demo:
 test:
 	@tools/setup.sh test
 	tools/test.sh $(TEST_THREADS) $(ARGS)
-	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-18
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18
+
+# Every schedule of the gate's handshake. The library's tests are built once more for it.
+test-schedules:
+	cargo test --lib --features loom gate::schedules
 
 # Everything that drives PostgreSQL, a second time, with that version's own tools. Not here: relay_pg
 # plays its conversations on both versions by itself.

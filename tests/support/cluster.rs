@@ -147,6 +147,25 @@ impl PgCluster {
         guard.finish();
     }
 
+    /// SIGKILL to the postmaster alone; its children notice and end by themselves.
+    pub fn kill_postmaster(&mut self) {
+        let guard = self.guard.take().expect("the cluster doesn't run");
+        let family = children(guard.pid());
+        send_signal("KILL", &[guard.pid()]);
+        assert!(guard.wait_exit(PATIENCE).is_some(), "the postmaster survived SIGKILL");
+        let gone = super::poll(PATIENCE, || family.iter().all(|p| !alive(*p)).then_some(()));
+        assert!(gone.is_some(), "server processes outlive their postmaster: {family:?}");
+        guard.finish();
+    }
+
+    /// An immediate stop: sessions are cut off, the next start recovers as after a crash.
+    pub fn stop_at_once(&mut self) {
+        let guard = self.guard.take().expect("the cluster doesn't run");
+        guard.signal("QUIT");
+        assert!(guard.wait_exit(PATIENCE).is_some(), "stop failed:\n{}", self.log_tail());
+        guard.finish();
+    }
+
     /// A clean stop (mode fast: sessions are ended, open transactions rolled back).
     pub fn stop(&mut self) {
         let guard = self.guard.take().expect("the cluster doesn't run");
