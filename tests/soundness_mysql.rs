@@ -1,6 +1,6 @@
 //! The classifier on a corpus that nobody here wrote: the main test scripts of MariaDB and of
-//! MySQL, as Debian packages them (`tools/setup.sh test` brings them into the tools folder), each on
-//! its own engine.
+//! MySQL, as Debian packages them (`tools/setup.sh test` brings them into the tools folder), each
+//! on its own engine.
 //!
 //! The engine is the oracle. Every statement is run, in the scripts' order, on a server where
 //! nothing else happens. Where the classifier says `read`, the binary log must not grow (and on

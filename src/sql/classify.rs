@@ -308,8 +308,8 @@ impl Classifier {
         }
     }
 
-    /// What a text is in a PostgreSQL replication session (a walsender). Its own commands come first,
-    /// anything else is SQL as in every session.
+    /// What a text is in a PostgreSQL replication session (a walsender). Its own commands come
+    /// first, anything else is SQL as in every session.
     pub fn classify_replication(&mut self, text: &[u8], lexing: impl Into<PgLexing>) -> Classified {
         let lexing = lexing.into();
         match replication_class(text, lexing) {

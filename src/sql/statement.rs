@@ -212,8 +212,8 @@ impl Shape {
     }
 
     /// MySQL: some statement ends a transaction that is open, with its changes kept, because of
-    /// what it is: `BEGIN`, DDL, `LOCK TABLES`, `SET autocommit = 1` and their kin. It does so although
-    /// it fails itself. With no transaction open it has no such effect.
+    /// what it is: `BEGIN`, DDL, `LOCK TABLES`, `SET autocommit = 1` and their kin. It does so
+    /// although it fails itself. With no transaction open it has no such effect.
     #[must_use]
     pub const fn commits_implicitly(self) -> bool {
         self.has(Self::COMMITS_IMPLICITLY)

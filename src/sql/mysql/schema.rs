@@ -1,8 +1,8 @@
 //! CREATE, ALTER and DROP: what they define, and which schemas they are about.
 //!
 //! Purpose: a schema is what MySQL calls a database. Statements that make, change or drop a whole
-//! one are `lifecycle` and name it; settings of the server are `lifecycle` and name all; the rest is
-//! `ddl`. Nearly all of them end an open transaction.
+//! one are `lifecycle` and name it; settings of the server are `lifecycle` and name all; the rest
+//! is `ddl`. Nearly all of them end an open transaction.
 
 use super::super::classify::phrase::Phrase;
 use super::super::lexer::TokenKind;

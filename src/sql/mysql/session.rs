@@ -2,8 +2,8 @@
 //!
 //! Purpose: most settings are harmless. The ones that decide whether a transaction may write are
 //! the guard itself: touching them is `write`, whatever the value and the quoting. Settings of the
-//! whole server are `lifecycle`. Modes, character set and autocommit are told, so that the relay reads
-//! later texts by the right rules.
+//! whole server are `lifecycle`. Modes, character set and autocommit are told, so that the relay
+//! reads later texts by the right rules.
 //!
 //! Values are expressions, and an expression may call a function: it must be proved.
 

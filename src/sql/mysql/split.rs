@@ -4,8 +4,8 @@
 //! semicolon outside brackets. Stored bodies hold semicolons inside: from `BEGIN` to its `END`.
 //!
 //! Invariant: when it is unclear where a statement ends, the text is cut at every semicolon, so
-//! that nothing hides inside another statement. A body is taken as one statement only if the statement
-//! around it is a writer anyway; every effect is assumed of it.
+//! that nothing hides inside another statement. A body is taken as one statement only if the
+//! statement around it is a writer anyway; every effect is assumed of it.
 
 use std::ops::Range;
 
