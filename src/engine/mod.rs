@@ -2,8 +2,8 @@
 //!
 //! Purpose: identity of an engine, the census of transactions in flight, the engine lock, the
 //! boundary, and bounded termination of backends. Everything that a drain calls evidence about the
-//! engine is made here; [`Cutoff`], [`CensusClear`], [`Boundary`], [`LogBoundary`] and the lock handles have private
-//! constructors, so nobody else can claim it.
+//! engine is made here; [`Cutoff`], [`CensusClear`], [`Boundary`], [`LogBoundary`], [`LockHandle`]
+//! and [`MyLockHandle`] have private constructors, so nobody else can claim it.
 //!
 //! Invariants: control connections never serve clients (INVARIANTS 12): no type of this module
 //! lets a caller send text of its own to an engine. An answer that can't be had is an error, never

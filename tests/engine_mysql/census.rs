@@ -9,7 +9,7 @@ use fencewire::base::ids::SessionId;
 use fencewire::engine::{EngineError, MyEngine, Orphan, ProxySession, ProxyView, Terminated, Why};
 
 use crate::on_both;
-use crate::site::{Site, own, settings, thread};
+use crate::site::{PATIENCE, Site, own, settings, thread};
 use crate::support::MyFlavour;
 
 on_both!(
@@ -154,12 +154,12 @@ async fn a_killed_thread_blocks_while_it_rolls_back(flavour: MyFlavour) {
     // Undoing a quarter of a million rows takes longer than the looks at it; the first that finds
     // the thread gone ends the test as a failure unless one before found it rolling back.
     let mut seen = Vec::new();
-    loop {
-        match site.census(&cutoff, &ProxyView::default()).await {
-            Ok(_) => break,
-            Err(blockers) => seen.extend(blockers.into_iter().map(|blocker| blocker.why)),
+    let looking = async {
+        while let Err(blockers) = site.census(&cutoff, &ProxyView::default()).await {
+            seen.extend(blockers.into_iter().map(|blocker| blocker.why));
         }
-    }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.expect("the rollback doesn't end");
     assert!(seen.contains(&Why::RollingBack), "{seen:?}");
     site.gone(id);
     assert_eq!(site.sql("SELECT COUNT(*) FROM t"), "0");

@@ -78,16 +78,18 @@ impl MyEngine {
         let name = literal(schema);
         let keys = format!(
             "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE \
-             WHERE REFERENCED_TABLE_SCHEMA IS NOT NULL AND REFERENCED_TABLE_SCHEMA <> TABLE_SCHEMA \
+             WHERE REFERENCED_TABLE_SCHEMA <> TABLE_SCHEMA \
              AND (TABLE_SCHEMA = {name} OR REFERENCED_TABLE_SCHEMA = {name})"
         );
         for row in control.rows("closure", &keys).await? {
             found.foreign_keys.insert(format!("{}.{}", words(&row, 0), words(&row, 1)));
         }
         let tables = format!(
-            "SELECT t.TABLE_NAME, t.ENGINE, e.TRANSACTIONS = 'YES' FROM information_schema.TABLES t \
+            "SELECT t.TABLE_NAME, t.ENGINE, e.TRANSACTIONS = 'YES' \
+             FROM information_schema.TABLES t \
              LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE \
-             WHERE t.TABLE_SCHEMA = {name} AND t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+             WHERE t.TABLE_SCHEMA = {name} \
+             AND t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
         );
         for row in control.rows("closure", &tables).await? {
             let (table, engine) = (words(&row, 0), words(&row, 1).to_ascii_uppercase());

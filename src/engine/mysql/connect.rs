@@ -270,7 +270,7 @@ impl Connections {
         EngineError::Unreachable { engine: self.settings.name.clone(), what, words }
     }
 
-    /// Waits until the engine's cache of transactions may be read again: whoever reads it more often
+    /// Waits until the engine's cache of transactions may be read again: who reads it more often
     /// than it is refreshed keeps it from being refreshed. Hold the answer while reading.
     pub(super) async fn turn_to_look(
         &self,
