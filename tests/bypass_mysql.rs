@@ -1,10 +1,10 @@
 //! Around the proxy's classifier and around its guard, on MariaDB and MySQL: what must not get past
 //! a write fence.
 //!
-//! The disguises of facts about both servers: reads that write, statements that read-only mode lets
-//! through, commands that write by their opcode, transactions that are older than the fence. Nothing
-//! may change a row, and each comes back under one of the fence's codes. Each guard has a control
-//! arm: without it the same test sees the change.
+//! The disguises that both servers know: reads that write, statements that read-only mode lets
+//! through, commands that write by their opcode, transactions that are older than the fence.
+//! Nothing may change a row, and each comes back under one of the fence's codes. The guard has a
+//! control arm: without it the same view writes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -68,7 +68,8 @@ CREATE VIEW lifts AS SELECT lift() AS n;\
 CREATE VIEW lifts_and_writes AS SELECT both_at_once() AS n;\
 CREATE VIEW lifts_then_writes AS SELECT lift() AS a, f() AS b;\
 CREATE PROCEDURE p() INSERT INTO t VALUES (101, 1);\
-CREATE PROCEDURE rw() BEGIN START TRANSACTION READ WRITE; INSERT INTO t VALUES (102, 1); COMMIT; END;\
+CREATE PROCEDURE rw() \
+    BEGIN START TRANSACTION READ WRITE; INSERT INTO t VALUES (102, 1); COMMIT; END;\
 ";
 
 struct Rig {

@@ -1,6 +1,7 @@
-//! `fencewire demo` as a user sees it: its verdict, its control arms, and that it cleans up.
+//! `fencewire demo` as a user sees it: its verdict, its control arms, and that it cleans up. On
+//! PostgreSQL, MariaDB and MySQL.
 //!
-//! On PostgreSQL, MariaDB and MySQL. Each run gets a folder of its own for temporary files; afterwards nothing may be in it, and no
+//! Each run gets a folder of its own for temporary files; afterwards nothing may be in it, and no
 //! process may name it. The control arms spoil one thing (debug builds only); a demo that then
 //! still says that all is well is worth nothing.
 

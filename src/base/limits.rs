@@ -108,8 +108,9 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
 /// Bits of the proxy's own RSA key, as MySQL's own.
 pub const RSA_KEY_BITS: usize = 2_048;
-/// Longest startup packet taken from a client: PostgreSQL's own limit.
-pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
+/// Longest startup packet taken from a client, in bytes with its length: PostgreSQL's own limit,
+/// which is 10,000 behind the length.
+pub const STARTUP_PACKET_BYTES_MAX: usize = 10_004;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
 /// Longest message, by its length field: a little above the gigabyte that PostgreSQL takes of a

@@ -245,7 +245,9 @@ fn blocker_in_words(blocker: &BlockerReport) -> String {
         .age_ms
         .map_or_else(String::new, |ms| format!(", open {}.{} s", ms / 1000, ms % 1000 / 100));
     let BlockerReport { user, application_name, statement, .. } = blocker;
-    format!("{session}{backend}, user {user} ({application_name}){age}: {statement}")
+    // MariaDB and MySQL don't say what an idle session ran last.
+    let last = if statement.is_empty() { String::new() } else { format!(": {statement}") };
+    format!("{session}{backend}, user {user} ({application_name}){age}{last}")
 }
 
 /// Tells the stored evidence.
@@ -315,5 +317,9 @@ mod tests {
         drain.blockers.push(blocker(8, 10));
         drain.more_blockers = 3;
         assert_eq!(in_words(&drain), format!("waits for 5, the oldest {one}"));
+        drain.blockers = vec![BlockerReport { statement: String::new(), ..blocker(7, 2_345) }];
+        drain.more_blockers = 0;
+        let idle = "waits for session 7, pid 71, user bank (slow batch), open 2.3 s";
+        assert_eq!(in_words(&drain), idle);
     }
 }

@@ -42,15 +42,12 @@ impl From<mysql_async::Error> for LinkError {
     fn from(error: mysql_async::Error) -> Self {
         /// The SQLSTATE of everything that has none of its own.
         const GENERAL: &str = "HY000";
-        match error {
-            mysql_async::Error::Server(error) => {
-                let code =
-                    if error.state == GENERAL { error.code.to_string() } else { error.state };
-                let words = format!("{code} {}", error.message);
-                Self { code: Some(code), words }
-            }
-            other => Self { code: None, words: other.to_string() },
-        }
+        let mysql_async::Error::Server(error) = error else {
+            return Self { code: None, words: error.to_string() };
+        };
+        let code = if error.state == GENERAL { error.code.to_string() } else { error.state };
+        let words = format!("{code} {}", error.message);
+        Self { code: Some(code), words }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the engine says: passed on, swallowed, or put into the fence's own words.
 //!
-//! Purpose: W4, W12, W13, W15 and W22 of wire.md for the direction engine to client. Only as much of a packet is
-//! read as `answers.rs` needs to follow the answer; rows pass by their headers. Pure; the relay
-//! does the I/O.
+//! Purpose: W4, W12, W13, W15 and W22 of wire.md for the direction engine to client. Only as much
+//! of a packet is read as `answers.rs` needs to follow the answer; rows pass by their headers.
+//! Pure; the relay does the I/O.
 
 use bytes::BytesMut;
 
