@@ -14,10 +14,8 @@ WHERE = {
     "database": ENV["FENCEWIRE_MY_DB"],
 }
 
-# A statement that stands still until it is stopped (a SLEEP alone would answer 1 then), and how
-# another session sees that it does.
+# A statement that stands still until it is stopped (a SLEEP alone would answer 1 then).
 SLEEP = "SELECT count(*) FROM v WHERE n = 1 AND SLEEP(600) = 0"
-ASLEEP = "SELECT count(*) FROM information_schema.processlist WHERE id = {} AND state = 'User sleep'"
 BIG = 1_000_000
 INTERRUPTED, DUPLICATE, SYNTAX = 1317, 1062, 1064
 WRITE_FENCED = 9701
@@ -26,6 +24,20 @@ TABLE = """CREATE TABLE v (n int PRIMARY KEY, t longtext, b longblob, d decimal(
            at datetime(6), f double) DEFAULT CHARSET utf8mb4"""
 PROCEDURE = """CREATE PROCEDURE twice(IN n int, OUT m int)
                BEGIN SET m = n * 2; SELECT n; SELECT 'second', m; END"""
+
+
+def asleep(ask, error, thread):
+    """Whether another session's statement stands still; `ask` answers a query's first value.
+
+    MySQL fails (3854) while anybody on the server runs a statement whose bytes its list can't show:
+    then nothing is known yet.
+    """
+    sql = "SELECT count(*) FROM information_schema.processlist WHERE id = {} AND state = 'User sleep'"
+    try:
+        return ask(sql.format(thread)) == 1
+    except error as failed:
+        assert "3854" in str(failed), failed
+        return False
 
 
 def lines(path):

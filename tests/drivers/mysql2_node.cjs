@@ -28,6 +28,17 @@ async function one(client, sql, values) {
   return rows[0][0];
 }
 
+// MySQL fails (3854) while anybody on the server runs a statement whose bytes its list can't show:
+// then nothing is known yet.
+async function asleep(client, thread) {
+  try {
+    return (await one(client, ASLEEP, [thread])) === 1;
+  } catch (error) {
+    assert.equal(error.errno, 3854);
+    return false;
+  }
+}
+
 async function fails(errno, action) {
   try {
     await (typeof action === 'function' ? action() : action);
@@ -126,7 +137,7 @@ async function sessions(client) {
 async function cancellation(client) {
   const other = await connect();
   const sleeping = fails(1317, client.query(SLEEP));
-  await until(async () => (await one(other, ASLEEP, [client.threadId])) === 1);
+  await until(() => asleep(other, client.threadId));
   await other.query(`KILL QUERY ${client.threadId}`);
   await sleeping;
   assert.equal(await one(client, 'SELECT CONNECTION_ID()'), client.threadId);

@@ -9,8 +9,8 @@ import threading
 import mysql.connector
 import pymysql
 from my_steps import (
-    ASLEEP, BIG, CA, DUPLICATE, INTERRUPTED, MARIADB, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE,
-    WRITE_FENCED, lines,
+    BIG, CA, DUPLICATE, INTERRUPTED, MARIADB, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE,
+    WRITE_FENCED, asleep, lines,
 )
 from mysql.connector import errors, pooling
 from steps import raises, run, tell, until
@@ -154,7 +154,7 @@ def cancellation(conn):
     number = conn.connection_id
     sleeper.start()
     other = connect()
-    until(lambda: one(other, ASLEEP.format(number)) == 1)
+    until(lambda: asleep(lambda sql: one(other, sql), errors.Error, number))
     do(other, f"KILL QUERY {number}")
     sleeper.join(60)
     assert caught and caught[0].errno == INTERRUPTED, caught

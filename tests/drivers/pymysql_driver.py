@@ -8,8 +8,8 @@ import threading
 
 import pymysql
 from my_steps import (
-    ASLEEP, BIG, CA, DUPLICATE, INTERRUPTED, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE, WRITE_FENCED,
-    lines,
+    BIG, CA, DUPLICATE, INTERRUPTED, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE, WRITE_FENCED,
+    asleep, lines,
 )
 from pymysql import cursors, err
 from pymysql.constants import CLIENT
@@ -128,7 +128,7 @@ def cancellation(conn):
         target=lambda: caught.append(raises(err.OperationalError, lambda: do(conn, SLEEP))))
     sleeper.start()
     other = connect()
-    until(lambda: one(other, ASLEEP.format(conn.thread_id())) == 1)
+    until(lambda: asleep(lambda sql: one(other, sql), err.MySQLError, conn.thread_id()))
     do(other, f"KILL QUERY {conn.thread_id()}")
     sleeper.join(60)
     assert caught and caught[0].args[0] == INTERRUPTED, caught
