@@ -10,13 +10,14 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 soak lint bench fmt sweep clean
+.PHONY: help demo test test-18 test-schedules soak lint bench fmt sweep clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
-	@echo 'make soak    thousands of random fence cycles      (SOAK_CYCLES=2000)'
+	@echo 'make test-schedules  every schedule of the gate against a session (in make test)'
+	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
 	@echo 'make bench   what the proxy costs beside other relays'
 	@echo 'make fmt     formats the code'
@@ -34,22 +35,30 @@ demo:
 test:
 	@tools/setup.sh test
 	tools/test.sh $(TEST_THREADS) $(ARGS)
-	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-18
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18
 
-# Everything that drives PostgreSQL, a second time. Not here: relay_pg plays its conversations on
-# both versions by itself, and pg_dump 15, which classify_live listens to, takes no server 18.
-NOT_18 := relay_pg classify_live drivers_pg tools_pg
-SUITES_18 ?= --test engine_pg $(foreach suite,\
+# Every schedule of the gate's handshake. The library's tests are built once more for it.
+test-schedules:
+	cargo test --lib --features loom gate::schedules
+
+# Everything that drives PostgreSQL, a second time, with that version's own tools. Not here: relay_pg
+# plays its conversations on both versions by itself.
+NOT_18 := relay_pg
+SUITES_18 ?= --test engine_pg --test classify_live $(foreach suite,\
 	$(filter-out $(NOT_18),$(basename $(notdir $(wildcard tests/*_pg.rs)))),--test $(suite))
 test-18:
 	@tools/setup.sh test
 	FENCEWIRE_TEST_PG=18 tools/test.sh $(TEST_THREADS) $(SUITES_18)
 
 SOAK_CYCLES ?= 2000
+SOAK_BYPASSES ?= 20000
 soak:
 	@tools/setup.sh test
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture
+	FENCEWIRE_SLOW=1 cargo test --test relay_pg a_value_of_any_size -- --nocapture
+	FENCEWIRE_BYPASS_CASES=$(SOAK_BYPASSES) FENCEWIRE_BYPASS_SEED=$$(date +%s) \
+	  cargo test --test generated_pg nothing_generated -- --nocapture
 
 lint:
 	@tools/setup.sh lint

@@ -306,8 +306,7 @@ fn both(arm: &Arm) {
 }
 
 /// Slots are made while nobody else writes: one schedule at a time.
-#[test]
-fn every_guard_is_missed_when_it_is_removed() {
+fn arms() -> [Arm; 7] {
     const PLAIN: Arm = Arm {
         guard: "",
         lock: false,
@@ -317,7 +316,7 @@ fn every_guard_is_missed_when_it_is_removed() {
         play: direct_write,
     };
     let parks = Some("gate.before_publish");
-    let arms = [
+    [
         Arm { guard: "lease-recheck", parks, play: late_publication, ..PLAIN },
         Arm {
             guard: "observed-release",
@@ -331,6 +330,24 @@ fn every_guard_is_missed_when_it_is_removed() {
         Arm { guard: "read-only-guard", play: hidden_write, ..PLAIN },
         Arm { guard: "engine-lock", lock: true, play: direct_write, ..PLAIN },
         Arm { guard: "generation-check", lock: true, play: late_upgrade, ..PLAIN },
-    ];
-    arms.iter().for_each(both);
+    ]
+}
+
+#[test]
+fn acceptance_25_every_guard_is_missed_when_it_is_removed() {
+    arms().iter().for_each(both);
+}
+
+#[test]
+fn acceptance_25_every_guard_that_can_be_removed_has_an_arm() {
+    let armed: Vec<&str> = arms().iter().map(|arm| arm.guard).collect();
+    // Those whose arm is with the tests of what they guard.
+    let elsewhere = [("held-judgement", include_str!("hold_pg.rs"))];
+    for guard in fencewire::base::arm::Removable::ALL.map(|guard| guard.name()) {
+        let there = elsewhere.iter().any(|(name, test)| *name == guard && test.contains(name));
+        assert!(there || armed.contains(&guard), "{guard} has no schedule");
+    }
+    // That no test wins a race by sleeping is `tests/tidy.rs`'s to say.
+    let rules = include_str!("tidy/rules.rs");
+    assert!(rules.contains(r#"ban("sleep", &[], &[], Scope::Tests, NO_SLEEP)"#));
 }

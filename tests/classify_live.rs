@@ -135,6 +135,7 @@ fn psql_and_pg_dump_only_read_where_they_only_read() {
     let statements = logged(&cluster, "here it begins'");
     assert!(statements.len() > 100, "only {} statements were recorded", statements.len());
     let mut classifier = Classifier::new(Arc::new(Trusted::default()), 1024);
+    classifier.for_engine(u16::try_from(cluster.version()).unwrap());
     let mut wrong = Vec::new();
     for text in &statements {
         let found = classifier.classify(text.as_bytes(), Lexing::STANDARD);

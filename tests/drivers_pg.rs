@@ -87,6 +87,7 @@ macro_rules! driver {
     };
 }
 
+driver!(psycopg3, Python, "psycopg3_driver.py");
 driver!(psycopg2, Python, "psycopg2_driver.py");
 driver!(asyncpg, Python, "asyncpg_driver.py");
 driver!(node_postgres, Node, "node_postgres.cjs");

@@ -33,6 +33,7 @@ on_both!(
     acceptance_06_a_passed_deadline_answers_draining_and_only_the_release_completes,
     acceptance_07_an_idle_transaction_is_rolled_back_by_force,
     acceptance_07_a_running_statement_is_stopped_and_its_client_told,
+    acceptance_07_a_client_that_stops_reading_is_terminated_and_then_only_acknowledged,
     acceptance_08_a_prepared_branch_keeps_the_drain_until_it_is_resolved,
     acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release,
     a_writer_around_the_proxy_keeps_the_drain_and_then_waits_for_the_lock,
@@ -348,6 +349,39 @@ fn acceptance_07_a_running_statement_is_stopped_and_its_client_told(flavour: MyF
     }
     latch.open();
     assert_eq!(site.rows(), "");
+}
+
+const TERMINATED: &str = "fencewire_fence_forced_total{kind=\"backend_termination\"}";
+
+fn acceptance_07_a_client_that_stops_reading_is_terminated_and_then_only_acknowledged(
+    flavour: MyFlavour,
+) {
+    let site = MySite::shared(flavour);
+    let before = metric(site.proxy, TERMINATED);
+    let mut deaf = site.client();
+    deaf.query("BEGIN").ok();
+    deaf.query("INSERT INTO t VALUES (1)").ok();
+    // Half a gigabyte, of which nobody reads anything.
+    let rows = "SELECT REPEAT('x', 1000000) FROM information_schema.COLUMNS LIMIT 500";
+    deaf.begin_query(rows).unwrap();
+    let answer = site.acquire(&site.acquire_body(&uuid(), &force_after(100)));
+    let evidence = &applied(&answer)["fence"]["evidence"];
+    assert!(metric(site.proxy, TERMINATED) > before, "not counted");
+    assert!(evidence["forced"].to_string().contains("backend_termination"), "{evidence:#}");
+    let id = thread(&deaf);
+    let gone = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
+    assert_eq!(site.sql(&gone), "0", "acknowledged before the thread was gone");
+    assert_eq!(site.rows(), "");
+    // What the client gets is an error or a close, never an end that looks complete: one end is
+    // that of the columns, a second one would be that of the rows.
+    let mut ends = 0;
+    while let Ok(packet) = deaf.read() {
+        if packet.payload.first() == Some(&0xFF) {
+            break;
+        }
+        ends += u32::from(packet.payload.first() == Some(&0xFE) && packet.payload.len() < 9);
+        assert!(ends < 2, "the answer looks complete");
+    }
 }
 
 fn acceptance_08_a_prepared_branch_keeps_the_drain_until_it_is_resolved(flavour: MyFlavour) {

@@ -180,11 +180,15 @@ fn the_evidence_names_functions_that_the_fence_can_not_see_through() {
     site.setup(
         "CREATE FUNCTION lift() RETURNS int LANGUAGE plpgsql VOLATILE AS
              $f$ BEGIN RESET transaction_read_only; RETURN nextval('s'); END $f$;
+         CREATE FUNCTION explain() RETURNS int LANGUAGE plpgsql AS
+             $f$ BEGIN EXECUTE 'explain (analyse) create table u as table t'; RETURN 1; END $f$;
          CREATE FUNCTION lower(text) RETURNS text LANGUAGE sql AS $f$ SELECT $1 $f$",
     );
     let operation = site.fence();
     let gaps = site.inspect()["fence"]["evidence"]["engine_lock"]["gaps"].to_string();
-    assert!(gaps.contains("public.lift") && gaps.contains("public.lower"), "{gaps}");
+    for name in ["public.lift", "public.explain", "public.lower"] {
+        assert!(gaps.contains(name), "{name}: {gaps}");
+    }
     assert!(!gaps.contains("public.counted"), "{gaps}");
     site.unfence(&operation);
 }
@@ -263,4 +267,42 @@ fn a_client_with_a_tiny_statement_timeout_is_refused_and_kept() {
     }
     assert_unchanged(&site);
     site.unfence(&operation);
+}
+
+/// The session that a foreign table opens doesn't come through the proxy: it waits at the engine
+/// lock, and who waits for it can be cancelled. Nobody can tell that it is a write (a limit).
+#[test]
+fn a_foreign_table_over_a_writing_view_waits_at_the_engine_lock() {
+    let site = site();
+    site.setup(
+        "CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql VOLATILE AS
+             $f$ BEGIN INSERT INTO public.t VALUES (66); RETURN 1; END $f$;
+         CREATE VIEW writing AS SELECT w() AS n",
+    );
+    let (port, db) = (site.cluster.port(), &site.db);
+    site.sql(&format!(
+        "CREATE EXTENSION postgres_fdw;
+         CREATE SERVER here FOREIGN DATA WRAPPER postgres_fdw
+             OPTIONS (host '127.0.0.1', port '{port}', dbname '{db}');
+         CREATE USER MAPPING FOR wire SERVER here
+             OPTIONS (user 'wire', password_required 'false');
+         CREATE FOREIGN TABLE remote (n int) SERVER here OPTIONS (table_name 'writing');
+         GRANT SELECT ON remote TO wire"
+    ));
+    let mut client = site.client();
+    client.query("SELECT n FROM remote").ok();
+    assert_eq!(site.rows(), "66", "the control: without a fence it writes");
+    let operation = site.fence();
+    client.send_raw(&query("SELECT n FROM remote"));
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'postgres_fdw'
+                 AND wait_event_type = 'Lock' AND datname = current_database()";
+    site.wait_sql(waits, "1");
+    assert_eq!(site.rows(), "66");
+    client.cancel();
+    assert_eq!(code(&client.until_ready()), "57014");
+    site.wait_sql(waits, "0");
+    assert_eq!(site.rows(), "66");
+    site.unfence(&operation);
+    client.query("SELECT n FROM remote").ok();
+    assert_eq!(site.rows(), "66,66");
 }

@@ -2,15 +2,19 @@
 //! side (W22, W23, W25).
 //!
 //! Each script also runs without the proxy (`direct`), which shows that the script itself is right:
-//! what fails only in `proxied` is the proxy's fault.
+//! what fails only in `proxied` is the proxy's fault. Under a write fence dumps and psql's own
+//! questions go on, and what writes is refused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod acceptance;
 mod support;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use acceptance::Site;
 use support::tools::{Target, python, run, run_failing};
 use support::{Engine, PgCluster, Proxy, ProxyOptions};
 
@@ -83,7 +87,10 @@ mod tools {
 /// The sides that must be encrypted are, and no other.
 fn check_tls(target: &Target<'_>, db: &str) {
     let info = run(target.psql(db).args(["-c", "\\conninfo"]));
-    assert_eq!(info.contains("SSL connection"), target.client_tls, "{info}");
+    // A sentence up to 17, a table from 18 on.
+    let row = |line: &str| line.contains("SSL Connection") && line.contains("true");
+    let encrypted = info.contains("SSL connection") || info.lines().any(row);
+    assert_eq!(encrypted, target.client_tls, "{info}");
     let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let engine = run(target.psql(db).args(["-At", "-c", sql]));
     assert_eq!(engine.trim() == "t", target.engine_tls, "the engine's side: {engine}");
@@ -243,4 +250,61 @@ fn psycopg3(target: &Target<'_>) {
     let mut command: Command = target.command(python(), &db);
     let out = run(command.arg(script));
     assert_eq!(out, "ok\n");
+}
+
+/// Large objects can't be read under the engine lock: PostgreSQL reads them with the lock of a
+/// writer. Without it a dump has them, too.
+#[test]
+fn under_a_write_fence_dumps_and_questions_go_on_and_writes_are_refused() {
+    for (lock, tls) in [("hold", false), ("confirm", true)] {
+        let cluster = PgCluster::shared();
+        let proxy = Proxy::start_with(ProxyOptions {
+            engines: vec![Engine::plain("old", cluster)],
+            client_tls: "allow".into(),
+            extra: format!("[fence]\nengine_lock = \"{lock}\"\n"),
+            ..ProxyOptions::default()
+        });
+        let target = Target { cluster, port: proxy.port(), client_tls: tls, engine_tls: false };
+        let (db, copy) = (furnished(&target), cluster.fresh_db());
+        if lock == "hold" {
+            cluster.sql(&db, "SELECT lo_unlink(oid) FROM pg_largeobject_metadata");
+        }
+        let dump =
+            || run(direct(false).tool("pg_dump", &db).args(["--no-sync", "--inserts"])).len();
+        let whole = dump();
+        let site = Site::at(cluster, &proxy, &db);
+        let operation = site.fence();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("dump");
+        run(target.tool("pg_dump", &db).args(["-Fd", "-j", "2", "--no-sync", "-f"]).arg(&folder));
+        asks_and_writes(&target, &db, dir.path());
+        let restore = ["-e", "-c", "--if-exists", "-j", "2", "-d", &db];
+        let error = run_failing(target.tool("pg_restore", &db).args(restore).arg(&folder));
+        assert!(error.contains("fence"), "{error}");
+        site.unfence(&operation);
+        assert_eq!(dump(), whole, "the fenced database changed");
+        // What was dumped is whole.
+        run(target.tool("pg_restore", &copy).args(["-e", "-j", "2", "-d", &copy]).arg(&folder));
+        let count = "SELECT (SELECT count(*) FROM refs), (SELECT count(*) FROM pg_largeobject)";
+        assert_eq!(cluster.sql(&copy, count), cluster.sql(&db, count));
+        if lock == "confirm" {
+            assert_same(&target, &db, &copy);
+        }
+        run(target.psql(&db).args(["-c", "DELETE FROM refs"]));
+    }
+}
+
+/// psql's questions are answered, what writes is refused.
+fn asks_and_writes(target: &Target<'_>, db: &str, dir: &Path) {
+    let questions = "\\d\n\\d+ refs\n\\df\n\\l\n\\dn+\nSELECT count(*) FROM refs;\n";
+    let file = dir.join("questions.sql");
+    std::fs::write(&file, questions).unwrap();
+    let told = run(target.psql(db).args(["-At", "-f"]).arg(&file));
+    assert!(told.ends_with("20000\n"), "{told}");
+    for sql in ["DELETE FROM refs", "\\copy refs FROM /dev/null", "\\lo_import /dev/null"] {
+        let error = run_failing(target.psql(db).args(["-c", sql]));
+        assert!(error.contains("MIGRATION_WRITE_FENCED"), "{sql}: {error}");
+    }
+    let error = run_failing(target.tool("pgbench", db).args(["-i", "-q", "-s", "1"]));
+    assert!(error.contains("MIGRATION_WRITE_FENCED"), "{error}");
 }

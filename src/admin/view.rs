@@ -65,13 +65,17 @@ pub fn answer(answer: &Answer, shown: Shown) -> Value {
 /// An inspection.
 #[must_use]
 pub fn inspection(inspection: &Inspection, shown: Shown) -> Value {
-    json!({
+    let mut view = json!({
         "outcome": "APPLIED",
         "replayed": false,
         "fence": fence(&inspection.sight),
         "receipts": inspection.receipts.iter().map(receipt).collect::<Vec<_>>(),
         "drain": drain(&inspection.sight.drain, shown),
-    })
+    });
+    if let Some(why) = &inspection.unreadable {
+        view["receipts_error"] = json!(why);
+    }
+    view
 }
 
 /// Where a namespace stands.

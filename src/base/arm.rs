@@ -2,8 +2,8 @@
 //!
 //! Purpose: a test of a guard is worth what it reports without the guard. In debug builds
 //! `FENCEWIRE_REMOVE` names guards, separated by commas, that the process then goes without, and
-//! `tests/arms_pg.rs` expects violations of each. In release builds [`removed`] is a constant
-//! `false` and the variable is never read.
+//! `tests/arms_pg.rs` (the classifier: `tests/generated_pg.rs`) expects violations of each. In
+//! release builds [`removed`] is a constant `false` and the variable is never read.
 //!
 //! Callers: the one place of each guard. Nothing here decides what is lost without it.
 
@@ -24,13 +24,15 @@ pub enum Removable {
     EngineLock,
     /// A transaction of an older generation never becomes a writer.
     GenerationCheck,
+    /// What the text of a statement shows: without it every program is a read.
+    Classifier,
     /// What was held at a closed gate is judged again before it goes on.
     HeldJudgement,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -38,6 +40,7 @@ impl Removable {
         Self::ReadOnlyGuard,
         Self::EngineLock,
         Self::GenerationCheck,
+        Self::Classifier,
         Self::HeldJudgement,
     ];
 
@@ -52,6 +55,7 @@ impl Removable {
             Self::ReadOnlyGuard => "read-only-guard",
             Self::EngineLock => "engine-lock",
             Self::GenerationCheck => "generation-check",
+            Self::Classifier => "classifier",
             Self::HeldJudgement => "held-judgement",
         }
     }

@@ -96,6 +96,16 @@ pub const CLOSURE_OBJECTS_MAX: usize = 2_000;
 pub const STATEMENT_CHARS_MAX: i32 = 200;
 /// Own backends that are remembered after their connection ended (their server side may linger).
 pub const OWN_BACKENDS_MAX: usize = 256;
+/// Own backends whose connection ended here and of which the engine hasn't said yet that they are
+/// gone; the oldest is forgotten beyond.
+pub const STRAYS_MAX: usize = 256;
+/// Idle time on a control connection after which the engine's side asks whether we are still
+/// there, in seconds; see `CONTROL_KEEPALIVES`.
+pub const CONTROL_KEEPALIVE_IDLE_S: u32 = 5;
+/// Pause between two such questions without an answer, in seconds.
+pub const CONTROL_KEEPALIVE_PAUSE_S: u32 = 3;
+/// Unanswered questions after which either side gives the connection up.
+pub const CONTROL_KEEPALIVES: u32 = 3;
 /// How often programs are looked for that wait for the fence's own engine lock, in milliseconds;
 /// one that is found at two looks in a row is asked about.
 pub const LOCK_WAITERS_LOOK_MS: u64 = 100;
@@ -108,8 +118,9 @@ pub const FAULT_PARK_MAX_MS: u64 = 120_000;
 pub const LOGIN_PACKET_BYTES_MAX: usize = 128 << 10;
 /// Bits of the proxy's own RSA key, as MySQL's own.
 pub const RSA_KEY_BITS: usize = 2_048;
-/// Longest startup packet taken from a client: PostgreSQL's own limit.
-pub const STARTUP_PACKET_BYTES_MAX: usize = 10_000;
+/// Longest startup packet taken from a client, in bytes with its length: PostgreSQL's own limit,
+/// which is 10,000 behind the length.
+pub const STARTUP_PACKET_BYTES_MAX: usize = 10_004;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
 /// Longest message, by its length field: a little above the gigabyte that PostgreSQL takes of a
@@ -180,6 +191,9 @@ pub const COMMANDS_IN_WORK_MAX: usize = 64;
 pub const NAMESPACES_SEEN_MAX: usize = 65_536;
 /// First pause between two looks of a drain at the engine, in milliseconds; doubles.
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+/// How long after its time a drain may still wait for an answer of the engine that is under way,
+/// in milliseconds; then it answers DRAINING without it.
+pub const DRAIN_ANSWER_GRACE_MS: u64 = 5_000;
 /// Longest pause between two looks of a drain at the engine, in milliseconds.
 pub const DRAIN_LOOK_MAX_MS: u64 = 500;
 /// Blockers that a view names; further ones are only counted.

@@ -97,6 +97,8 @@ struct Run<'a> {
     lock: LockTicket,
     /// End of the stage, on the monotonic clock.
     stage_ends: Duration,
+    /// When it is answered even if the engine still owes an answer, on the monotonic clock.
+    answer_by: Duration,
     /// Pause before the next look at the engine.
     pause: Duration,
     report: DrainReport,
@@ -141,6 +143,7 @@ impl Control {
             stage: Stage::Waiting,
             lock: ticket.lock,
             stage_ends: began + Duration::from_millis(ticket.policy.deadline_ms),
+            answer_by: began + self.longest(ticket.policy),
             pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
             report: DrainReport::default(),
         };
@@ -165,6 +168,16 @@ impl Control {
                 draining(reason)
             }
         }
+    }
+
+    /// The time of all stages of a policy together, with some for an engine that answers late.
+    fn longest(&self, policy: DrainPolicy) -> Duration {
+        let deadline = Duration::from_millis(policy.deadline_ms);
+        let forced = match policy.on_deadline {
+            OnDeadline::Fail => Duration::ZERO,
+            OnDeadline::ForceRollback => self.settings.forced_grace.max(deadline) * 2,
+        };
+        deadline + forced + Duration::from_millis(limits::DRAIN_ANSWER_GRACE_MS)
     }
 
     /// Gives the engine lock of an unproven drain back, unless another drain uses it.
@@ -204,13 +217,12 @@ impl Run<'_> {
 
     /// Proves and completes; `None` when it ended without.
     async fn run_out(&mut self, request: Request) -> Option<Answer> {
-        let kind = self.ticket.receipt.kind;
         loop {
-            let found = match self.prove().await {
+            let found = match self.prove_in_time().await {
                 Ok(found) => found,
                 Err(Stop::Deadline | Stop::Superseded) => return None,
             };
-            Point::AfterDrain.pass(kind).await;
+            self.point(Point::AfterDrain).await;
             self.enter(DrainPhase::Completing);
             match self.complete(request, found).await {
                 completion::Completed::Answered(answer) => return Some(*answer),
@@ -225,15 +237,34 @@ impl Run<'_> {
         }
     }
 
+    /// As [`Run::prove`], but doesn't outwait an engine that keeps silent: its own bounds are
+    /// longer than most deadlines. What is under way is dropped; nothing of it counts.
+    async fn prove_in_time(&mut self) -> Result<Findings, Stop> {
+        let left = self.answer_by.saturating_sub(self.control.clock.monotonic());
+        if let Ok(proved) = tokio::time::timeout(left, self.prove()).await {
+            return proved;
+        }
+        if self.report.reason.is_none() && self.report.blockers.is_empty() {
+            let engine = self.line.namespace.engine();
+            self.report.reason = Some(format!(
+                "census_unavailable: engine {engine} had not answered when the drain's time was \
+                 over; check the engine and the way to it"
+            ));
+        }
+        Err(Stop::Deadline)
+    }
+
     /// Looks until everything is found clear in one pass.
     async fn prove(&mut self) -> Result<Findings, Stop> {
         // Right after the gate has closed: what runs now is what must end. If the engine can't be
         // asked yet, a later cutoff only waits for more.
         let first = self.observation().await;
         self.note_fault(first.err());
+        self.point(Point::AfterCutoff).await;
         loop {
             self.enter(DrainPhase::Leases);
             let drained = self.leases().await?;
+            self.point(Point::AfterLeases).await;
             if let Some(found) = self.pass(drained).await? {
                 return Ok(found);
             }
@@ -250,10 +281,12 @@ impl Run<'_> {
         let Some(before) = self.census(&seen).await? else {
             return Ok(None);
         };
+        self.point(Point::AfterCensus).await;
         self.enter(DrainPhase::EngineLock);
         let Some(lock) = self.lock().await? else {
             return Ok(None);
         };
+        self.point(Point::AfterLock).await;
         self.enter(DrainPhase::Boundary);
         let receipt = &self.ticket.receipt;
         let (operation, revision) = (receipt.operation, receipt.revision_after.next());
@@ -262,11 +295,14 @@ impl Run<'_> {
             Ok(boundary) => boundary,
             Err(error) => return self.rest_on(error).await,
         };
+        self.point(Point::AfterBoundary).await;
         let Some(after) = self.census(&seen).await? else {
             return Ok(None);
         };
-        // The lock must have stood from before the boundary until now.
-        if lock.mode != LockMode::Off && !self.control.locks.is_held(&self.line.namespace).await {
+        self.point(Point::AfterSecondCensus).await;
+        // The lock must have stood from before the boundary until now, by the engine's own word.
+        let locks = &self.control.locks;
+        if lock.mode != LockMode::Off && !locks.confirm(&self.line.namespace, self.lock).await {
             self.report.reason =
                 Some("the engine lock was lost before the drain was proven; once more".to_owned());
             self.rest().await?;
@@ -387,6 +423,10 @@ impl Run<'_> {
         }
         self.lock = self.control.locks.ticket(&line.namespace);
         Ok(())
+    }
+
+    async fn point(&self, point: Point) {
+        point.pass(self.ticket.receipt.kind).await;
     }
 
     fn note_fault(&mut self, error: Option<EngineError>) {

@@ -231,6 +231,30 @@ impl LockKeeper {
         keep.held.lock().await.as_ref().is_some_and(|lock| !lock.is_lost())
     }
 
+    /// Whether the lock is held, by the engine's own word. One that isn't is dropped, so that the
+    /// next attempt takes it anew. A ticket that becomes void ends the asking.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn confirm(&self, namespace: &Namespace, ticket: LockTicket) -> bool {
+        let keep = self.keep(namespace);
+        let mut void = keep.epoch.subscribe();
+        let mut held = keep.held.lock().await;
+        let Some(lock) = held.as_ref().filter(|lock| !lock.is_lost()) else {
+            return false;
+        };
+        let confirmed = tokio::select! {
+            biased;
+            _moved = void.wait_for(|now| *now != ticket.0) => return false,
+            confirmed = lock.confirm() => confirmed,
+        };
+        if let Err(error) = &confirmed {
+            tracing::warn!(%namespace, %error, "the engine lock is not confirmed");
+            *held = None;
+        }
+        confirmed.is_ok()
+    }
+
     /// From now on the lock is wanted: a task watches it, and takes it when it isn't held.
     pub fn hold(
         &self,

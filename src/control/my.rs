@@ -99,6 +99,10 @@ impl HeldLock for MyLock {
         self.0.is_lost()
     }
 
+    fn confirm(&self) -> PortFuture<'_, Result<(), LockError>> {
+        Box::pin(self.0.confirm())
+    }
+
     fn lost(&self) -> PortFuture<'static, ()> {
         Box::pin(self.0.lost())
     }
@@ -172,6 +176,12 @@ impl EnginePort for MyPort {
 
     fn cancel(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
         Box::pin(self.engine.cancel(backend))
+    }
+
+    /// Not kept for this family: a holder that the engine doesn't know to be gone ends with its
+    /// `wait_timeout`.
+    fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
+        Box::pin(async { Ok(0) })
     }
 
     fn activity<'a>(

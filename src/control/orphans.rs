@@ -2,7 +2,9 @@
 //!
 //! Purpose: while any gate has such a session, ask its engine now and then, and take those out of
 //! the table whose backend is gone (invariant 7). Each question is also part of every drain. The
-//! sweep proves nothing by time: only the engine's answer settles.
+//! sweep proves nothing by time: only the engine's answer settles. The other half: backends of our
+//! own control connections that a broken link left behind on the engine are ended, because one of
+//! them may hold a fence's lock after the fence is gone.
 //!
 //! Callers: `control/drain.rs`; `app` runs [`Control::sweep_orphans`] on a task of its own.
 
@@ -54,7 +56,7 @@ pub(super) async fn settle(gate: &Gate, engine: &dyn EnginePort) -> Result<u64, 
 }
 
 impl Control {
-    /// Looks for lost sessions for ever, and asks only while there are any.
+    /// Looks for lost sessions and backends for ever, and asks only while there are any.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -65,8 +67,19 @@ impl Control {
         }
     }
 
-    /// One sweep over all gates.
+    /// One sweep over all engines and gates.
     pub(super) async fn sweep_once(&self) {
+        for (name, engine) in self.engines() {
+            match engine.end_strays().await {
+                Ok(0) => {}
+                Ok(ended) => tracing::warn!(
+                    engine = %name, ended,
+                    "the engine still had backends of ours whose connection was lost; it was told \
+                     to end them, so that none keeps a lock"
+                ),
+                Err(error) => tracing::debug!(engine = %name, %error, "strays not ended"),
+            }
+        }
         for gate in self.gates.all() {
             let lost = gate.sessions().iter().any(|slot| slot.is_abandoned());
             let Some(engine) = self.engine_of(gate.namespace()).filter(|_| lost) else {

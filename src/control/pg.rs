@@ -112,6 +112,19 @@ impl HeldLock for PgLock {
         self.0.is_lost()
     }
 
+    fn confirm(&self) -> PortFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let held = self.0.coverage().await?.held;
+            if held >= self.0.tables() {
+                return Ok(());
+            }
+            Err(LockError::Lost {
+                namespace: self.0.namespace().to_string(),
+                words: format!("{held} of {} tables are locked", self.0.tables()),
+            })
+        })
+    }
+
     fn lost(&self) -> PortFuture<'static, ()> {
         Box::pin(self.0.lost())
     }
@@ -192,6 +205,10 @@ impl EnginePort for PgPort {
 
     fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
         Box::pin(self.engine.terminate(backend))
+    }
+
+    fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
+        Box::pin(self.engine.end_strays())
     }
 
     fn activity<'a>(

@@ -2,7 +2,8 @@
 //!
 //! Purpose: crash tests kill the process at each of these; see `base/fault.rs`. A point that is
 //! told to fail only says so in the log: between two steps of a command there is nothing that an
-//! error could undo, so the way to test them is to abort or to park.
+//! error could undo, so the way to test them is to abort or to park. Those inside a drain are
+//! passed once in each of its rounds.
 
 use crate::base::fault;
 use crate::fence::command::CommandKind;
@@ -16,6 +17,12 @@ pub(super) enum Point {
     AfterMarker,
     BeforePublish,
     BeforeDrain,
+    AfterCutoff,
+    AfterLeases,
+    AfterCensus,
+    AfterLock,
+    AfterBoundary,
+    AfterSecondCensus,
     AfterDrain,
     BeforeFinalCommit,
     AfterFinalCommit,
@@ -34,6 +41,12 @@ macro_rules! names {
             Point::AfterMarker => concat!("control.", $command, ".after_marker"),
             Point::BeforePublish => concat!("control.", $command, ".before_publish"),
             Point::BeforeDrain => concat!("control.", $command, ".before_drain"),
+            Point::AfterCutoff => concat!("control.", $command, ".after_cutoff"),
+            Point::AfterLeases => concat!("control.", $command, ".after_leases"),
+            Point::AfterCensus => concat!("control.", $command, ".after_census"),
+            Point::AfterLock => concat!("control.", $command, ".after_lock"),
+            Point::AfterBoundary => concat!("control.", $command, ".after_boundary"),
+            Point::AfterSecondCensus => concat!("control.", $command, ".after_second_census"),
             Point::AfterDrain => concat!("control.", $command, ".after_drain"),
             Point::BeforeFinalCommit => concat!("control.", $command, ".before_final_commit"),
             Point::AfterFinalCommit => concat!("control.", $command, ".after_final_commit"),

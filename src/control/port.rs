@@ -77,6 +77,10 @@ pub trait HeldLock: Send + Sync {
     /// Whether it is known to be gone.
     fn is_lost(&self) -> bool;
 
+    /// Asks the engine, through the holder itself, whether it holds it: behind a silent link a
+    /// lock can be gone without being known to be.
+    fn confirm(&self) -> PortFuture<'_, Result<(), LockError>>;
+
     /// Completes when it is gone. Borrows nothing; cancel safe.
     fn lost(&self) -> PortFuture<'static, ()>;
 
@@ -121,6 +125,10 @@ pub trait EnginePort: Send + Sync {
     fn cancel(&self, _backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
         Box::pin(async { Ok(Terminated::Gone) })
     }
+
+    /// Ends own backends that the engine still has although their connection ended here; answers
+    /// how many. Asks nothing while there are none.
+    fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>>;
 
     /// What these backends are doing; those that have ended are absent.
     fn activity<'a>(

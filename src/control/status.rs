@@ -43,6 +43,8 @@ pub struct Inspection {
     pub sight: Sight,
     /// The owner's receipts, or all of them, oldest first.
     pub receipts: Vec<Receipt>,
+    /// Why the receipts can't be shown, where one of them can't be read.
+    pub unreadable: Option<String>,
 }
 
 /// What this build and process can do.
@@ -243,12 +245,18 @@ impl Control {
             None => {}
         }
         let owner = truth.view.record().map(|record| record.operation);
-        let receipts = match (all_receipts, owner) {
-            (true, _) => self.store.receipt_list(namespace, None).await?,
-            (false, Some(owner)) => self.store.receipt_list(namespace, Some(owner)).await?,
-            (false, None) => Vec::new(),
+        let listed = match (all_receipts, owner) {
+            (true, _) => self.store.receipt_list(namespace, None).await,
+            (false, Some(owner)) => self.store.receipt_list(namespace, Some(owner)).await,
+            (false, None) => Ok(Vec::new()),
         };
-        Ok(Inspection { sight: self.sight_from(namespace, truth, live), receipts })
+        let (receipts, unreadable) = match listed {
+            Ok(receipts) => (receipts, None),
+            // What holds now is known all the same, and is what somebody looks for who looks here.
+            Err(error @ StoreError::Corrupt { .. }) => (Vec::new(), Some(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Inspection { sight: self.sight_from(namespace, truth, live), receipts, unreadable })
     }
 
     /// Whether any fence state exists for a namespace: then it can be inspected even where

@@ -18,6 +18,7 @@ use crate::fence::code::Denial;
 use crate::fence::verdict::{Held, Verdict, judge};
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
+use crate::gate::shared::spin;
 use crate::gate::slot::{Card, Running, Slot, Stamp};
 use crate::gate::word::Word;
 use crate::sql::StatementClass;
@@ -139,7 +140,7 @@ impl Seat {
     pub(super) fn judge_new(&self, class: StatementClass) -> Result<(), Box<Refusal>> {
         loop {
             match self.decide(self.gate.word(), class, None) {
-                Decided::Again => std::hint::spin_loop(),
+                Decided::Again => spin(),
                 Decided::Admit(_) => return Ok(()),
                 Decided::Refuse(refusal) => return Err(refusal),
             }
@@ -169,7 +170,7 @@ impl Seat {
             at(Step::Read);
             let guard = match self.decide(word, class, held) {
                 Decided::Again => {
-                    std::hint::spin_loop();
+                    spin();
                     continue;
                 }
                 Decided::Admit(guard) => guard,

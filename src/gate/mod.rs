@@ -9,6 +9,9 @@ pub mod drain;
 pub mod hold;
 pub mod lease;
 pub mod registry;
+#[cfg(all(test, feature = "loom"))]
+mod schedules;
+mod shared;
 pub mod slot;
 pub mod word;
 

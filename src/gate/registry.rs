@@ -5,7 +5,7 @@
 //! 3. Gates start closed (invariant 4). Called by `control/` for changes and `wire/` for seats. The
 //! statement path is in `gate/admission.rs`; nothing here is on it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,7 @@ use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::core::GateCore;
 use crate::gate::hold::{HoldSight, Holds};
+use crate::gate::shared::SharedWord;
 use crate::gate::slot::Slot;
 use crate::gate::word::Word;
 use crate::store::{LoadedFence, Persisted, Row};
@@ -59,12 +60,13 @@ impl From<InFlight> for Rules {
 #[derive(Debug)]
 pub struct Gate {
     namespace: Namespace,
-    pub(super) word: AtomicU64,
+    word: SharedWord,
     pub(super) published: ArcSwap<Published>,
     /// Guards transitions: the generation and policy from which word and `published` are made.
     core: Mutex<GateCore>,
-    /// Guards joining and leaving; the statement path never takes it.
-    sessions: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    /// Guards joining and leaving; the statement path never takes it. In order, so that drains look
+    /// at slots in one and the same order each time, which models need.
+    sessions: Mutex<BTreeMap<SessionId, Arc<Slot>>>,
     /// Signalled at each release while writes are closed.
     pub(super) released: Notify,
     settled: AtomicU64,
@@ -87,10 +89,10 @@ impl Gate {
         let published = Published { generation: core.generation(), policy: core.policy().clone() };
         Self {
             namespace,
-            word: AtomicU64::new(Word::pack(published.generation, &published.policy).0),
+            word: SharedWord::new(Word::pack(published.generation, &published.policy).0),
             published: ArcSwap::from_pointee(published),
             core: Mutex::new(core),
-            sessions: Mutex::new(HashMap::new()),
+            sessions: Mutex::new(BTreeMap::new()),
             released: Notify::new(),
             settled: AtomicU64::new(0),
             holds: Holds::new(),
@@ -106,7 +108,7 @@ impl Gate {
     /// The word as it is now.
     #[must_use]
     pub fn word(&self) -> Word {
-        Word(self.word.load(Ordering::SeqCst))
+        Word(self.word.load())
     }
 
     /// Policy and generation as published.
@@ -167,7 +169,7 @@ impl Gate {
         let generation = core.publish(policy.clone());
         let word = Word::pack(generation, &policy);
         self.published.store(Arc::new(Published { generation, policy }));
-        self.word.store(word.0, Ordering::SeqCst);
+        self.word.store(word.0);
         self.released.notify_waiters();
         if generation != before {
             self.holds.moved();

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::base::ids::{EngineName, Generation, SessionId};
+use crate::gate::shared::SharedWord;
 
 const WRITER: u64 = 1;
 const READER: u64 = 1 << 1;
@@ -131,7 +132,7 @@ impl Order {
 #[derive(Debug)]
 pub struct Slot {
     id: SessionId,
-    lease: AtomicU64,
+    lease: SharedWord,
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
     abandoned: AtomicBool,
@@ -157,7 +158,7 @@ impl Slot {
     pub(super) fn with_bell(id: SessionId, card: Card, bell: Arc<Notify>) -> Self {
         Self {
             id,
-            lease: AtomicU64::new(0),
+            lease: SharedWord::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             abandoned: AtomicBool::new(false),
@@ -201,13 +202,13 @@ impl Slot {
     /// The lease as published at this moment.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
-        Stamp::unpack(self.lease.load(Ordering::SeqCst))
+        Stamp::unpack(self.lease.load())
     }
 
     /// Whether a program is on the engine right now.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.lease.load(Ordering::Acquire) & RUNNING != 0
+        self.lease.load() & RUNNING != 0
     }
 
     /// When the lease was taken, in milliseconds of the process's monotonic clock.
@@ -260,7 +261,7 @@ impl Slot {
     }
 
     pub(super) fn publish(&self, stamp: Option<Stamp>) {
-        self.lease.store(stamp.map_or(0, Stamp::pack), Ordering::SeqCst);
+        self.lease.store(stamp.map_or(0, Stamp::pack));
     }
 
     pub(super) fn note_since(&self, ms: u64) {

@@ -30,6 +30,7 @@ use super::lexer::{TokenKind, Unlexable};
 use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
 use super::statement::{Classified, Detail, Part, StatementClass, Sum};
 use super::trusted::Trusted;
+use crate::base::arm::{Removable, removed};
 use phrase::{LowerWord, Phrase, Tokens};
 
 /// Texts longer than this, in bytes, are judged by their command words only.
@@ -37,6 +38,9 @@ pub const MAX_PROVABLE_TEXT: usize = 256 * 1024;
 
 /// More cache entries than this per classifier aren't kept (about 64 bytes each).
 const CACHE_ENTRIES_MAX: usize = 1 << 20;
+
+/// The first and the last major version of PostgreSQL whose functions are known.
+const VERSIONS_KNOWN: (u16, u16) = (15, 18);
 
 /// How the class of a statement follows from its first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,7 +218,10 @@ impl Context<'_> {
 /// Classifies programs and remembers what it found, within a fixed number of entries.
 #[derive(Debug)]
 pub struct Classifier {
+    /// What is trusted of the engine that the next text is for.
     trusted: Arc<Trusted>,
+    /// The same of other versions that were met; at most one for each version known.
+    others: Vec<Arc<Trusted>>,
     keys: KeyMaker,
     cache: Cache,
 }
@@ -225,7 +232,23 @@ impl Classifier {
     #[must_use]
     pub fn new(trusted: Arc<Trusted>, cache_entries: usize) -> Self {
         let cache = Cache::new(cache_entries.min(CACHE_ENTRIES_MAX));
-        Self { trusted, keys: KeyMaker::new(), cache }
+        Self { trusted, others: Vec::new(), keys: KeyMaker::new(), cache }
+    }
+
+    /// Says which major version the engine has that the next texts are for: its built-in functions
+    /// are believed, those of later versions aren't. Versions beyond the newest known count as
+    /// that one, those before 15 as 15.
+    pub fn for_engine(&mut self, major: u16) {
+        let major = major.clamp(VERSIONS_KNOWN.0, VERSIONS_KNOWN.1);
+        if self.trusted.engine_major() == major {
+            return;
+        }
+        let known = self.others.iter().position(|other| other.engine_major() == major);
+        let next = match known {
+            Some(at) => self.others.swap_remove(at),
+            None => Arc::new(Trusted::clone(&self.trusted).with_engine_major(major)),
+        };
+        self.others.push(std::mem::replace(&mut self.trusted, next));
     }
 
     /// What a program is: the text of one simple query or of one Parse, without the closing NUL,
@@ -282,6 +305,9 @@ impl Classifier {
     }
 
     fn classify_postgres(&mut self, text: &[u8], lexing: PgLexing) -> Classified {
+        if removed(Removable::Classifier) {
+            return believed();
+        }
         if lexing.hides(text) {
             return Classified::unreadable(speaks_of_databases(text));
         }
@@ -289,6 +315,8 @@ impl Classifier {
         let Ok(key) = self.keys.key(text, lexing, oversized) else {
             return Classified::unreadable(false); // the engine refuses this text whole
         };
+        // Keys are keyed hashes: the version may stand in any of their bits.
+        let key = key ^ u128::from(self.trusted.engine_major());
         if let Some(known) = self.cache.find(key) {
             return known;
         }
@@ -327,6 +355,13 @@ impl Classifier {
     pub const fn stats(&self) -> CacheStats {
         self.cache.stats()
     }
+}
+
+/// A read, whatever it is: for the control arm.
+fn believed() -> Classified {
+    let mut sum = Sum::default();
+    sum.add(Part::of(StatementClass::Read));
+    sum.finish()
 }
 
 /// Whether an unreadable text holds a word that every lifecycle statement has. Encodings hide

@@ -230,7 +230,8 @@ def main():
             except BaseException:
                 print(f"failed in {part.__name__}", file=sys.stderr)
                 raise
+
+
+if __name__ == "__main__":
+    main()
     print("ok")
-
-
-main()

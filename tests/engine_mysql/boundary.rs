@@ -3,7 +3,6 @@
 use fencewire::base::ids::{OperationId, Revision};
 use fencewire::engine::LogPosition;
 
-use crate::on_both;
 use crate::site::{LONG, Site, own, thread};
 use crate::support::MyFlavour;
 

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use fencewire::base::ids::SessionId;
 use fencewire::engine::{EngineError, MyEngine, Orphan, ProxySession, ProxyView, Terminated, Why};
 
-use crate::on_both;
 use crate::site::{PATIENCE, Site, own, settings, thread};
 use crate::support::MyFlavour;
 

@@ -6,7 +6,6 @@ use fencewire::base::secret::Secret;
 use fencewire::engine::{EngineError, MyEngine, Settings};
 use fencewire::tls::{ClientTls, TlsMode};
 
-use crate::on_both;
 use crate::site::{Site, own, settings};
 use crate::support::{MyCluster, MyFlavour, MyOptions};
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use fencewire::engine::{LockError, MyEngine, ProxyView, Settings, WarningCode, Why};
 
-use crate::on_both;
 use crate::site::{LONG, PATIENCE, SHORT, Site, own, settings, thread};
 use crate::support::{MyFlavour, MyWire};
 

@@ -26,7 +26,6 @@ macro_rules! on_both {
         }
     };
 }
-pub(crate) use on_both;
 
 mod boundary;
 mod census;

@@ -2,7 +2,6 @@
 
 use fencewire::engine::{ProxyView, Why};
 
-use crate::on_both;
 use crate::site::{LONG, Site, own, thread};
 use crate::support::{MyCluster, MyFlavour, MyOptions};
 

@@ -4,7 +4,7 @@ use super::{Case, Talk};
 use crate::support::wire::{bind, execute, frame, parse, query, sync};
 
 /// A call with these arguments (`None` is NULL), all and the result in one format.
-fn call(oid: u32, binary: bool, arguments: &[Option<&[u8]>]) -> Vec<u8> {
+pub(super) fn call(oid: u32, binary: bool, arguments: &[Option<&[u8]>]) -> Vec<u8> {
     let format = [0, u8::from(binary)];
     let mut body = oid.to_be_bytes().to_vec();
     body.extend_from_slice(&[0, 1]);

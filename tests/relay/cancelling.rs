@@ -106,11 +106,12 @@ fn in_copy_in(talk: &mut Talk) {
     talk.send(&query("COPY r FROM STDIN"));
     talk.until(b'G', 1);
     talk.send(&copy_data(b"4\tx\n"));
-    talk.wait_for("ClientRead");
     talk.cancel();
     // The engine looks when it has data.
     talk.send(&[copy_data(b"5\tx\n"), copy_done()].concat());
     talk.ready(1);
+    // Whether it has read the first row by then is chance, and the error names the line.
+    talk.forget("WCOPY r");
     talk.ask(&["TABLE r"]);
 }
 

@@ -1,5 +1,6 @@
 //! The engine ends the session, at each point.
 
+use super::calling::call;
 use super::{Case, Talk};
 use crate::support::wire::{bind, copy_data, describe, execute, flush, parse, query, sync};
 
@@ -11,6 +12,12 @@ struct Point {
 }
 
 const SLEEP: &str = "SELECT pg_sleep(600)";
+/// `pg_sleep` itself, for a FunctionCall.
+const PG_SLEEP: u32 = 2626;
+
+fn program(sql: &str) -> Vec<u8> {
+    [parse("", sql), bind("", "", &[]), execute("", 0)].concat()
+}
 
 const POINTS: &[Point] = &[
     Point { name: "idle", go: |_| {}, waits: "ClientRead" },
@@ -59,6 +66,37 @@ const POINTS: &[Point] = &[
             talk.until(b'T', 1);
         },
         waits: "ClientRead",
+    },
+    Point {
+        name: "after Bind",
+        go: |talk| {
+            talk.send(&[parse("", "TABLE r"), bind("", "", &[]), flush()].concat());
+            talk.until(b'2', 1);
+        },
+        waits: "ClientRead",
+    },
+    Point {
+        name: "with a write executed and no Sync behind it",
+        go: |talk| {
+            talk.send(&[program("INSERT INTO r VALUES (4)"), flush()].concat());
+            talk.until(b'C', 1);
+        },
+        waits: "ClientRead",
+    },
+    Point {
+        name: "with several Syncs in flight",
+        go: |talk| {
+            let first = [program("INSERT INTO r VALUES (4)"), sync()].concat();
+            let more = [program(SLEEP), sync(), program("INSERT INTO r VALUES (5)"), sync()];
+            talk.send(&[first, more.concat()].concat());
+            talk.ready(1);
+        },
+        waits: "PgSleep",
+    },
+    Point {
+        name: "in a FunctionCall",
+        go: |talk| talk.send(&call(PG_SLEEP, false, &[Some(b"600")])),
+        waits: "PgSleep",
     },
     Point {
         name: "with a portal suspended",

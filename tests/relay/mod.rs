@@ -13,9 +13,11 @@ mod calling;
 mod cancelling;
 mod copy_errors;
 mod copying;
+mod edges;
 mod encrypted;
 mod extended;
 mod killed;
+pub mod listed;
 mod phases;
 mod pipelines;
 mod saying;
@@ -85,6 +87,7 @@ fn families() -> Vec<Case> {
         calling::cases(),
         cancelling::cases(),
         copy_errors::cases(),
+        edges::cases(),
         encrypted::cases(),
         killed::cases(),
         phases::cases(),
@@ -355,6 +358,16 @@ impl Talk {
             self.heard.push(('?', format!("never waited for {event}")));
         }
         other.terminate();
+    }
+
+    /// Forgets the field of an error that begins like this.
+    pub fn forget(&mut self, field: &str) {
+        for (_, text) in self.heard.iter_mut().filter(|heard| heard.0 == 'E') {
+            if let Some(from) = text.find(field) {
+                let end = text[from..].find("\\x00").map_or(text.len(), |end| from + end);
+                text.replace_range(from..end, "(forgotten)");
+            }
+        }
     }
 
     /// Has this session's backend terminated, by a session that doesn't come the same way.

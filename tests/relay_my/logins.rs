@@ -14,11 +14,22 @@ fn wire(db: &str) -> MyLogin {
     MyLogin::of("wire", db)
 }
 
+/// Who and where, asked behind a login.
+fn after(talk: &mut Talk) {
+    talk.ask(&["SELECT CURRENT_USER(), DATABASE()", "SELECT @@character_set_client"]);
+}
+
 pub fn cases(flavour: MyFlavour) -> Vec<Case> {
-    let after = |talk: &mut Talk| {
-        talk.ask(&["SELECT CURRENT_USER(), DATABASE()", "SELECT @@character_set_client"]);
-    };
-    let mut cases = vec![
+    let mut cases = with_passwords();
+    cases.extend(with_capabilities());
+    cases.extend(told_by_hand());
+    cases.extend(charsets());
+    cases.extend(own(flavour));
+    cases
+}
+
+fn with_passwords() -> Vec<Case> {
+    vec![
         Case::new("login: usual", after),
         Case::new("login: without a schema", after).by(|_| MyLogin::of("wire", "")),
         Case::new("login: with a password", after).by(|db| MyLogin::of("app", db)),
@@ -35,6 +46,11 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             .by(|_| MyLogin::of("wire", "nowhere")),
         Case::new("login: a schema of others", |_: &mut Talk| {})
             .by(|_| MyLogin::of("wire", "mysql")),
+    ]
+}
+
+fn with_capabilities() -> Vec<Case> {
+    vec![
         Case::new("login: attributes", after).by(|db| MyLogin {
             attributes: vec![
                 ("_client_name".into(), "corpus".into()),
@@ -76,6 +92,11 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
         }),
         Case::new("login: the method of another server", after)
             .by(|db| MyLogin { plugin: "mysql_clear_password".into(), ..wire(db) }),
+    ]
+}
+
+fn told_by_hand() -> Vec<Case> {
+    vec![
         Case::new("login: the greeting", |talk: &mut Talk| {
             talk.packet();
             let greeting = talk.greeting();
@@ -106,7 +127,11 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
             talk.read(Answer::Results);
         })
         .by(none),
-    ];
+    ]
+}
+
+fn charsets() -> Vec<Case> {
+    let mut cases = Vec::new();
     for charset in [0, 1, 8, 28, 33, 35, 45, 63, 224, 255] {
         let run = |talk: &mut Talk| {
             talk.ask(&[
@@ -128,6 +153,11 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
         };
         cases.push(Case::new(format!("login: charset {charset}"), run).by(with));
     }
+    cases
+}
+
+fn own(flavour: MyFlavour) -> Vec<Case> {
+    let mut cases = Vec::new();
     if flavour == MyFlavour::MariaDb {
         // MySQL asks a user that it doesn't know in a way of its choice.
         cases.push(

@@ -49,8 +49,11 @@ const MARIADB_BITS: u32 = 0b1_1101;
 /// `CLIENT_OPTIONAL_RESULTSET_METADATA`.
 const OPTIONAL_METADATA: u32 = 1 << 25;
 
+/// A name, and how a client of this kind logs in to a database.
+pub type Profile = (&'static str, fn(&str) -> MyLogin);
+
 /// What clients agree on with servers; each script of [`statements`] is told under each.
-const PROFILES: &[(&str, fn(&str) -> MyLogin)] = &[
+const PROFILES: &[Profile] = &[
     ("old", |db| MyLogin::of("wire", db).with(flag::MULTI_STATEMENTS)),
     ("new", |db| {
         let bits = flag::DEPRECATE_EOF | flag::SESSION_TRACK | flag::PLUGIN_AUTH_LENENC;

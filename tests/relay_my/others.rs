@@ -50,7 +50,8 @@ pub fn cases(flavour: MyFlavour) -> Vec<Case> {
         ("a window", "SELECT n, ROW_NUMBER() OVER (ORDER BY n) FROM r"),
         (
             "a recursion",
-            "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 9) SELECT * FROM x",
+            "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 9) \
+             SELECT * FROM x",
         ),
     ] {
         cases.push(Case::new(format!("others: {name}"), move |talk: &mut Talk| talk.ask(&[sql])));

@@ -1,6 +1,6 @@
 //! Prepared statements: by number, with cursors, in pieces.
 
-use super::{Answer, Case, Talk};
+use super::{Answer, Case, Profile, Talk};
 use crate::support::my_wire::MyLogin;
 use crate::support::my_wire::{flag, packets, put_lenenc};
 
@@ -64,7 +64,7 @@ fn long_data(talk: &mut Talk, id: u32, parameter: u16, data: &[u8]) {
 }
 
 /// Told under each of these.
-const PROFILES: &[(&str, fn(&str) -> MyLogin)] = &[
+const PROFILES: &[Profile] = &[
     ("old", |db| MyLogin::of("wire", db)),
     ("new", |db| MyLogin::of("wire", db).with(flag::DEPRECATE_EOF | flag::SESSION_TRACK)),
     ("over TLS", |db| MyLogin::of("wire", db).over_tls()),

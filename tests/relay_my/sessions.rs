@@ -11,7 +11,18 @@ const SET_OPTION: u8 = 27;
 const RESET: u8 = 31;
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = vec![
+    let mut cases = plain();
+    cases.extend(schemas_and_resets());
+    cases.extend(in_flight());
+    cases.extend(killed());
+    cases.extend(waits());
+    cases.extend(opcodes());
+    cases.extend(changes_of_user());
+    cases
+}
+
+fn plain() -> Vec<Case> {
+    vec![
         Case::new("session: ping", |talk: &mut Talk| {
             for _ in 0..3 {
                 talk.command(&[PING], Answer::One);
@@ -41,6 +52,11 @@ pub fn cases() -> Vec<Case> {
             talk.wire.shut();
             talk.end();
         }),
+    ]
+}
+
+fn schemas_and_resets() -> Vec<Case> {
+    vec![
         Case::new("session: another schema", |talk: &mut Talk| {
             for name in ["information_schema", "nowhere", "", "information_schema"] {
                 let payload = [&[INIT_DB], name.as_bytes()].concat();
@@ -76,6 +92,11 @@ pub fn cases() -> Vec<Case> {
                 talk.ask(&["SELECT 1; SELECT 2"]);
             }
         }),
+    ]
+}
+
+fn in_flight() -> Vec<Case> {
+    vec![
         Case::new("session: pings in flight", |talk: &mut Talk| {
             let mut bytes = Vec::new();
             for _ in 0..20 {
@@ -105,6 +126,11 @@ pub fn cases() -> Vec<Case> {
             }
             talk.read(Answer::Results);
         }),
+    ]
+}
+
+fn killed() -> Vec<Case> {
+    vec![
         Case::new("session: the engine ends it", |talk: &mut Talk| {
             let thread = talk.thread();
             talk.other().query(&format!("KILL {thread}")).ok();
@@ -141,6 +167,11 @@ pub fn cases() -> Vec<Case> {
             let gone = talk.is_open() && other.try_query("SELECT 1").is_err();
             talk.remark(format!("the other one is gone: {gone}"));
         }),
+    ]
+}
+
+fn waits() -> Vec<Case> {
+    vec![
         Case::new("session: a lock waits too long", |talk: &mut Talk| {
             let mut other = talk.other();
             other.query("INSERT INTO w VALUES (103, 'x')").ok();
@@ -172,7 +203,11 @@ pub fn cases() -> Vec<Case> {
             other.query("ROLLBACK").ok();
             talk.ask(&["SELECT s FROM w WHERE n = 104", "COMMIT", "DELETE FROM w WHERE n > 99"]);
         }),
-    ];
+    ]
+}
+
+fn opcodes() -> Vec<Case> {
+    let mut cases = Vec::new();
     // Not among them: 32 and 33, with which MySQL turns a connection into another protocol. The
     // proxy answers what neither server knows by itself: the server then has no warning to count.
     for opcode in [0, 5, 6, 7, 8, 10, 11, 15, 16, 19, 20, 29, 48, 127, 254, 255] {
@@ -186,7 +221,6 @@ pub fn cases() -> Vec<Case> {
         };
         cases.push(Case::new(format!("session: command {opcode:#04x} with nothing"), run));
     }
-    cases.extend(changes_of_user());
     cases
 }
 

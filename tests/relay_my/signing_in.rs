@@ -303,7 +303,8 @@ fn a_client_that_does_not_read_costs_the_proxy_no_memory() {
     let before = proxy.resident_kib();
     wire.begin_query("SELECT REPEAT('x', 1000000) FROM seq_1_to_400").unwrap();
     // The engine can write no more: what is between it and the client is full.
-    let stuck = "SELECT count(*) FROM information_schema.processlist WHERE state = 'Writing to net' \
+    let stuck = "SELECT count(*) FROM information_schema.processlist \
+                 WHERE state = 'Writing to net' \
                  OR (state LIKE 'Sending data' AND info LIKE '%seq_1_to_400')";
     let there = poll(PATIENCE, || (cluster.sql("mysql", stuck) == "1").then_some(()));
     assert!(there.is_some(), "the engine is done");

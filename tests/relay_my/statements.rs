@@ -58,7 +58,8 @@ static BOTH: &[Script] = &[
         "text: a transaction in one string",
         &[
             "BEGIN; DELETE FROM w; INSERT INTO w VALUES (1, 'x'); COMMIT; SELECT * FROM w",
-            "BEGIN; INSERT INTO w VALUES (2, 'y'); SELECT count(*) FROM w; ROLLBACK; SELECT * FROM w",
+            "BEGIN; INSERT INTO w VALUES (2, 'y'); SELECT count(*) FROM w; ROLLBACK; \
+             SELECT * FROM w",
             "DELETE FROM w",
         ],
     ),

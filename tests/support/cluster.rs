@@ -33,6 +33,8 @@ pub struct Options {
     pub version: Option<u32>,
     /// `ssl = on` with the test certificate (plaintext connections stay possible).
     pub tls: bool,
+    /// The port on 127.0.0.1; `None` takes a free one. For a server in another one's place.
+    pub port: Option<u16>,
     /// More lines for `postgresql.conf`: name and value as written there.
     pub settings: Vec<(String, String)>,
 }
@@ -65,7 +67,8 @@ impl PgCluster {
         }
         let certs = options.tls.then(|| Certs::shared().write(&dir));
         own_by_server_user(&dir);
-        let mut cluster = Self { dir, bin, version, port: super::free_port(), certs, guard: None };
+        let port = options.port.unwrap_or_else(super::free_port);
+        let mut cluster = Self { dir, bin, version, port, certs, guard: None };
         cluster.init(&options);
         cluster.start_again();
         cluster.sql("postgres", ROLES);
@@ -141,6 +144,25 @@ impl PgCluster {
         assert!(guard.wait_exit(PATIENCE).is_some(), "the postmaster survived SIGKILL");
         let gone = super::poll(PATIENCE, || family.iter().all(|p| !alive(*p)).then_some(()));
         assert!(gone.is_some(), "server processes survived SIGKILL: {family:?}");
+        guard.finish();
+    }
+
+    /// SIGKILL to the postmaster alone; its children notice and end by themselves.
+    pub fn kill_postmaster(&mut self) {
+        let guard = self.guard.take().expect("the cluster doesn't run");
+        let family = children(guard.pid());
+        send_signal("KILL", &[guard.pid()]);
+        assert!(guard.wait_exit(PATIENCE).is_some(), "the postmaster survived SIGKILL");
+        let gone = super::poll(PATIENCE, || family.iter().all(|p| !alive(*p)).then_some(()));
+        assert!(gone.is_some(), "server processes outlive their postmaster: {family:?}");
+        guard.finish();
+    }
+
+    /// An immediate stop: sessions are cut off, the next start recovers as after a crash.
+    pub fn stop_at_once(&mut self) {
+        let guard = self.guard.take().expect("the cluster doesn't run");
+        guard.signal("QUIT");
+        assert!(guard.wait_exit(PATIENCE).is_some(), "stop failed:\n{}", self.log_tail());
         guard.finish();
     }
 

@@ -17,6 +17,7 @@
 
 pub mod certs;
 pub mod cluster;
+pub mod fault_link;
 pub mod guard;
 pub mod http;
 pub mod my_cluster;

@@ -72,6 +72,10 @@ pub struct ProxyOptions {
     pub admin: String,
     /// Environment of the program.
     pub env: Vec<(String, String)>,
+    /// The state folder, where it isn't to be in the proxy's own.
+    pub state_dir: Option<PathBuf>,
+    /// A command that the program is started through.
+    pub wrapper: Vec<OsString>,
 }
 
 /// A running `fencewire serve`, killed when this value (or the test program) is gone.
@@ -81,6 +85,8 @@ pub struct Proxy {
     admin_port: u16,
     arguments: Vec<OsString>,
     env: Vec<(String, String)>,
+    wrapper: Vec<OsString>,
+    state_dir: PathBuf,
     certs: Option<CertFiles>,
     // None between `kill9`/`stop` and `restart`.
     guard: Option<Guard>,
@@ -117,6 +123,10 @@ impl Proxy {
     /// Starts the program with a settings file.
     pub fn start_with(options: ProxyOptions) -> Self {
         let mut proxy = Self::new(options.env.clone());
+        proxy.wrapper.clone_from(&options.wrapper);
+        if let Some(dir) = &options.state_dir {
+            proxy.state_dir.clone_from(dir);
+        }
         let file = proxy.dir.join("fencewire.toml");
         if !matches!(options.client_tls.as_str(), "" | "disable") {
             proxy.certs = Some(Certs::shared().write(&proxy.dir));
@@ -130,9 +140,11 @@ impl Proxy {
 
     fn new(env: Vec<(String, String)>) -> Self {
         let dir = super::test_dir("proxy");
-        std::fs::create_dir(dir.join("state")).unwrap();
+        let state_dir = dir.join("state");
+        std::fs::create_dir(&state_dir).unwrap();
         let (port, admin_port) = (super::free_port(), super::free_port());
-        Self { dir, port, admin_port, arguments: Vec::new(), env, certs: None, guard: None }
+        let (arguments, wrapper) = (Vec::new(), Vec::new());
+        Self { dir, port, admin_port, arguments, env, wrapper, state_dir, certs: None, guard: None }
     }
 
     fn settings(&self, options: &ProxyOptions) -> String {
@@ -183,8 +195,8 @@ impl Proxy {
     /// As [`Self::restart`], but returns as soon as the process exists.
     pub fn spawn(&mut self) {
         assert!(self.guard.is_none(), "the proxy runs already");
-        let mut command: Vec<OsString> = vec![env!("CARGO_BIN_EXE_fencewire").into()];
-        command.push("serve".into());
+        let mut command = self.wrapper.clone();
+        command.extend([env!("CARGO_BIN_EXE_fencewire").into(), "serve".into()]);
         command.extend(self.arguments.iter().cloned());
         self.guard = Some(Guard::spawn(&self.dir, "server", "KILL", &command, &self.env));
     }
@@ -232,6 +244,11 @@ impl Proxy {
         self.guard.as_ref().expect("the proxy doesn't run").signal(signal);
     }
 
+    /// Forgets a program that has ended by itself, so that it can be started again.
+    pub fn bury(&mut self) {
+        self.guard.take().expect("the proxy doesn't run").finish();
+    }
+
     /// The exit code, once the program has ended by itself.
     pub fn exit_code(&self) -> Option<i32> {
         self.guard.as_ref()?.exit_code()
@@ -261,7 +278,7 @@ impl Proxy {
 
     /// The folder with the embedded store.
     pub fn state_dir(&self) -> PathBuf {
-        self.dir.join("state")
+        self.state_dir.clone()
     }
 
     /// The listener's certificate files, where it has TLS.

@@ -261,6 +261,35 @@ impl Wire {
         Some((tag, body))
     }
 
+    /// The next frame's tag, length of body, and a sum over its bytes; the body isn't kept.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn skim(&mut self) -> std::io::Result<(u8, usize, u64)> {
+        self.stream.socket().set_read_timeout(Some(PATIENCE))?;
+        let mut head = [0; 5];
+        self.take_bytes(&mut head)?;
+        let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize - 4;
+        let (mut left, mut sum) = (length, 0_u64);
+        let mut chunk = vec![0; 64 * 1024];
+        while left > 0 {
+            let part = left.min(chunk.len());
+            self.take_bytes(&mut chunk[..part])?;
+            for byte in &chunk[..part] {
+                sum = sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
+            }
+            left -= part;
+        }
+        Ok((head[0], length, sum))
+    }
+
+    fn take_bytes(&mut self, into: &mut [u8]) -> std::io::Result<()> {
+        let kept = self.buffer.len().min(into.len());
+        into[..kept].copy_from_slice(&self.buffer[..kept]);
+        self.buffer.drain(..kept);
+        self.stream.read_exact(&mut into[kept..])
+    }
+
     /// Reads up to the next ReadyForQuery.
     #[track_caller]
     pub fn until_ready(&mut self) -> Answer {

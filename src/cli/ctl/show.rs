@@ -162,6 +162,10 @@ fn inspected(namespace: &Namespace, body: &Value) -> String {
         }
         parts.push(table.render());
     }
+    let unreadable = text(body, "/receipts_error");
+    if unreadable != "-" {
+        parts.push(format!("no receipts: {unreadable}"));
+    }
     parts.join("\n\n")
 }
 

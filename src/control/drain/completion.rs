@@ -51,6 +51,11 @@ impl Run<'_> {
             return Completed::Superseded;
         };
         let lock_mode = found.lock.mode;
+        // It may have gone since the last look; then who wrote meanwhile isn't known.
+        if lock_mode != LockMode::Off && !control.locks.is_held(&line.namespace).await {
+            let lost = "the engine lock was lost before the proof was stored; once more";
+            return Completed::NotNow(lost.to_owned());
+        }
         let proof = match self.assemble(found) {
             Ok(proof) => proof,
             Err(error) => {

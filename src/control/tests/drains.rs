@@ -152,6 +152,28 @@ async fn a_lock_that_is_lost_before_the_proof_starts_it_over() {
 }
 
 #[tokio::test]
+async fn a_lock_that_the_engine_does_not_confirm_proves_nothing() {
+    let rig = Rig::new().await;
+    rig.engine.silence_lock(true);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    assert!(answer.message.as_ref().unwrap().contains("lock was lost"), "{answer:?}");
+    assert!(!rig.may_write());
+    rig.engine.silence_lock(false);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    assert!(rig.engine.is_locked());
+}
+
+#[tokio::test]
+async fn the_sweep_ends_what_broken_links_left_on_an_engine() {
+    let rig = Rig::new().await;
+    rig.engine.strays(2);
+    rig.control.sweep_once().await;
+    rig.control.sweep_once().await;
+    assert_eq!(rig.engine.count("end strays"), 1, "asked while there are any");
+}
+
+#[tokio::test]
 async fn what_is_proven_after_a_release_and_another_fence_completes_neither() {
     let rig = Rig::new().await;
     let permits = rig.engine.park_at_boundary();

@@ -42,6 +42,8 @@ struct Script {
     open_at_release: Vec<bool>,
     other_engine: bool,
     breaks_at_boundary: bool,
+    silently_lost: bool,
+    strays: u64,
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
@@ -162,6 +164,15 @@ impl ScriptedEngine {
     }
 
     /// At each release of the lock, notes whether this gate's writes are open.
+    /// From now on the holder's connection is silent, or answers again.
+    pub(crate) fn silence_lock(&self, yes: bool) {
+        self.script().silently_lost = yes;
+    }
+
+    pub(crate) fn strays(&self, count: u64) {
+        self.script().strays = count;
+    }
+
     pub(crate) fn watch_gate(&self, gate: Arc<Gate>) {
         self.script().watched = Some(gate);
     }
@@ -267,6 +278,14 @@ impl HeldLock for ScriptedLock {
 
     fn is_lost(&self) -> bool {
         *self.lost.borrow()
+    }
+
+    fn confirm(&self) -> PortFuture<'_, Result<(), LockError>> {
+        if !*self.lost.borrow() && !self.engine.script().silently_lost {
+            return ready(Ok(()));
+        }
+        let (namespace, words) = ("old/app".to_owned(), "no answer".to_owned());
+        ready(Err(LockError::Lost { namespace, words }))
     }
 
     fn lost(&self) -> PortFuture<'static, ()> {
@@ -375,6 +394,11 @@ impl EnginePort for ScriptedEngine {
             script.alive.remove(&backend.pid);
         }
         ready(asked.map(|()| if there { Terminated::Signalled } else { Terminated::Gone }))
+    }
+
+    fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
+        let strays = std::mem::take(&mut self.script().strays);
+        ready(if strays == 0 { Ok(0) } else { self.ask("end strays".to_owned()).map(|()| strays) })
     }
 
     fn activity<'a>(

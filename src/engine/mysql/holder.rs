@@ -135,6 +135,15 @@ impl Keep {
         }
     }
 
+    /// Asks the holder for its own thread id; `None` when it is gone.
+    ///
+    /// Cancel safe: the answer is lost, the lock stays.
+    pub(super) async fn thread(&self) -> Option<Result<Vec<Row>, EngineError>> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(Ask::Rows("SELECT CONNECTION_ID()".to_owned(), reply)).await.ok()?;
+        answer.await.ok()
+    }
+
     /// Gives the lock back; `None` when it was gone before.
     pub(super) async fn release(self) -> Option<Result<(), EngineError>> {
         let (reply, answer) = oneshot::channel();

@@ -90,6 +90,27 @@ impl MyLockHandle {
         self.keep.as_ref().is_none_or(Keep::is_lost)
     }
 
+    /// Asks the server, through the holder itself, whether its thread is the one that took the
+    /// lock: while that thread lives, the lock does.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] when the holder is gone or can't be asked.
+    pub async fn confirm(&self) -> Result<(), LockError> {
+        let lost = |words: String| LockError::Lost { namespace: self.namespace.to_string(), words };
+        let keep = self.keep.as_ref().filter(|keep| !keep.is_lost());
+        let keep = keep.ok_or_else(|| lost("its thread had ended".to_owned()))?;
+        let rows = keep.thread().await.ok_or_else(|| lost("its thread had ended".to_owned()))?;
+        let rows = rows.map_err(|error| lost(error.to_string()))?;
+        let thread: Option<u64> = rows.first().and_then(|row| row.get(0));
+        match thread {
+            Some(thread) if thread == u64::from(self.thread) => Ok(()),
+            Some(other) => Err(lost(format!("thread {other} answered for {}", self.thread))),
+            None => Err(lost("its holder answered nothing".to_owned())),
+        }
+    }
+
     /// Completes when the holder has ended and the lock is gone. The future borrows nothing.
     ///
     /// Noticed within a pulse of the holder, or by a census. Cancel safe.

@@ -44,6 +44,10 @@ pub(super) struct Connections {
     slots: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Slot>>>>,
     /// Guards the list of own backends, oldest first; never held across an await.
     own: Mutex<VecDeque<BackendKey>>,
+    /// Guards the list of strays, oldest first; never held across an await. A stray is a backend of
+    /// ours whose connection has ended on this side. Behind a broken link the engine doesn't know
+    /// that, and goes on holding its locks.
+    strays: Arc<Mutex<VecDeque<BackendKey>>>,
 }
 
 /// The place of one database's connection.
@@ -78,6 +82,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
             slots: Mutex::default(),
             own: Mutex::default(),
+            strays: Arc::default(),
         })
     }
 
@@ -88,6 +93,16 @@ impl Connections {
     /// Whether a backend is, or was, one of ours.
     pub(super) fn is_own(&self, backend: BackendKey) -> bool {
         lock(&self.own).contains(&backend)
+    }
+
+    /// Own backends of which the engine hasn't said yet that they have ended.
+    pub(super) fn strays(&self) -> Vec<BackendKey> {
+        lock(&self.strays).iter().copied().collect()
+    }
+
+    /// The engine has said that this one is gone.
+    pub(super) fn stray_gone(&self, backend: BackendKey) {
+        lock(&self.strays).retain(|stray| *stray != backend);
     }
 
     /// A usable connection to a database: the kept one, or a new one.
@@ -147,11 +162,17 @@ impl Connections {
         let (client, connection) = config.connect(tls).await.map_err(|e| fail(&e))?;
         let (sender, ended) = watch::channel(false);
         let engine = self.settings.name.clone();
+        let (named, name) = tokio::sync::oneshot::channel();
+        let strays = Arc::clone(&self.strays);
         let _detached = spawn_named("engine-control", async move {
             if let Err(error) = connection.await {
                 tracing::info!(%engine, error = %words(&error), "a control connection ended");
             }
             sender.send_replace(true);
+            // One that never told its name has no lock and no transaction.
+            if let Ok(backend) = name.await {
+                stray(&strays, backend);
+            }
         });
         let row = client.query_one(SETTLE, &[]).await.map_err(|e| fail(&e))?;
         let read = || -> Result<BackendKey, tokio_postgres::Error> {
@@ -165,6 +186,8 @@ impl Connections {
         }
         own.push_back(backend);
         drop(own);
+        // Nobody listens when the connection has ended meanwhile, without holding anything.
+        let _unheard = named.send(backend);
         Ok(Session { client, backend, ended })
     }
 
@@ -187,9 +210,9 @@ impl Connections {
             })
             .connect_timeout(settings.connect_timeout)
             // A partition must end a lock holder's connection within seconds, not hours.
-            .keepalives_idle(Duration::from_secs(5))
-            .keepalives_interval(Duration::from_secs(3))
-            .keepalives_retries(3)
+            .keepalives_idle(Duration::from_secs(limits::CONTROL_KEEPALIVE_IDLE_S.into()))
+            .keepalives_interval(Duration::from_secs(limits::CONTROL_KEEPALIVE_PAUSE_S.into()))
+            .keepalives_retries(limits::CONTROL_KEEPALIVES)
             .tcp_user_timeout(Duration::from_secs(15));
         if let Some(password) = &settings.password {
             config.password(password.expose());
@@ -205,7 +228,8 @@ impl Connections {
 /// What every control connection is set to, whatever the role's and database's defaults are:
 /// nothing on the search path that a user can write to, read committed, read only (the marker
 /// message passes all the same), durable commits, no parallel plans or just-in-time compilation
-/// for tiny queries.
+/// for tiny queries. The engine asks after us as often as we after it: behind a partition, or when
+/// this machine has gone away, it must not keep our locks for the hours of the system's default.
 fn options(statement_timeout: Duration) -> String {
     let statement_ms = statement_timeout.as_millis().max(1);
     format!(
@@ -213,7 +237,11 @@ fn options(statement_timeout: Duration) -> String {
          -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 \
          -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=on \
          -c default_transaction_deferrable=off -c synchronous_commit=on -c jit=off \
-         -c max_parallel_workers_per_gather=0"
+         -c max_parallel_workers_per_gather=0 -c tcp_keepalives_idle={idle} \
+         -c tcp_keepalives_interval={pause} -c tcp_keepalives_count={count}",
+        idle = limits::CONTROL_KEEPALIVE_IDLE_S,
+        pause = limits::CONTROL_KEEPALIVE_PAUSE_S,
+        count = limits::CONTROL_KEEPALIVES,
     )
 }
 
@@ -337,6 +365,14 @@ pub(super) fn words(error: &tokio_postgres::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+fn stray(strays: &Mutex<VecDeque<BackendKey>>, backend: BackendKey) {
+    let mut strays = lock(strays);
+    if strays.len() >= limits::STRAYS_MAX {
+        strays.pop_front();
+    }
+    strays.push_back(backend);
 }
 
 /// A poisoned lock here guards a plain list or map that is whole after every step.

@@ -3,8 +3,9 @@
 //! Purpose: a query that the classifier calls a read may run code it can't read: behind a view, an
 //! operator, a cast, or under a built-in's name that a search path puts first. The guard has the
 //! engine refuse what such code writes; before PostgreSQL 18 a function can lift the guard itself,
-//! and then only the engine lock stands, which covers neither sequences nor the catalog. Both kinds
-//! are looked for here, by name and by source text. It is a hint for operators, never evidence:
+//! and then only the engine lock stands, which covers neither sequences nor the catalog. In every
+//! version `EXPLAIN ANALYZE CREATE TABLE … AS` makes a table in a read-only transaction. Such code
+//! is looked for here, by name and by source text. It is a hint for operators, never evidence:
 //! source can hide what it does.
 //!
 //! Called by `lock`, before the lock is taken. Nothing is refused here.
@@ -15,14 +16,15 @@ use crate::engine::error::EngineError;
 /// How many names are told of each kind.
 const NAMES_MAX: usize = 5;
 
-/// Functions of no system schema: those that speak of the read-only setting, and those outside of
-/// extensions that have a built-in's name. One row of two arrays, each one name longer than told.
+/// Functions of no system schema: those that speak of what gets around the guard, and those outside
+/// of extensions that have a built-in's name. One row of two arrays, each one name longer than
+/// told.
 const OPAQUE: &str = "WITH own AS (\
     SELECT p.oid, p.proname, p.prosrc, format('%I.%I', n.nspname, p.proname) AS name \
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
     WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema') \
     SELECT ARRAY(SELECT DISTINCT name FROM own \
-    WHERE prosrc ~* 'transaction_read_only' ORDER BY 1 LIMIT 6), \
+    WHERE prosrc ~* 'transaction_read_only|explain.*analy[sz]e.*create' ORDER BY 1 LIMIT 6), \
     ARRAY(SELECT DISTINCT name FROM own WHERE EXISTS (SELECT FROM pg_proc b \
     WHERE b.pronamespace = 'pg_catalog'::regnamespace AND b.proname = own.proname) \
     AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass \
@@ -48,7 +50,8 @@ impl PgEngine {
         let (lifting, shadowing) = read().map_err(|e| control.odd(what, &e))?;
         let mut told = Vec::new();
         if !lifting.is_empty() {
-            let text = "functions that speak of transaction_read_only, and may lift the guard";
+            let text = "functions that speak of transaction_read_only or of EXPLAIN ANALYZE \
+                        CREATE, and may get around the guard";
             told.push(format!("{text}: {}", list(&lifting)));
         }
         if !shadowing.is_empty() {

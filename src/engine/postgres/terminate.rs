@@ -45,6 +45,8 @@ pub struct Activity {
     pub blocked_by: Vec<i32>,
 }
 
+const ENDING: &str = "ending a backend";
+
 /// The filter is applied before the signal function of the select list is called.
 const TERMINATE: &str = concat!(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND ",
@@ -70,17 +72,37 @@ impl PgEngine {
     /// `Denied` when the control role may not signal that backend (`pg_signal_backend`, and
     /// superuser for a superuser's); `Unexpected` for one of our own; any other [`EngineError`].
     pub async fn terminate(&self, backend: BackendKey) -> Result<Terminated, EngineError> {
-        let what = "ending a backend";
         if self.connections.is_own(backend) {
             let words = format!("pid {} is one of our own control connections", backend.pid);
-            return Err(self.unexpected(what, words));
+            return Err(self.unexpected(ENDING, words));
         }
+        self.signal(backend).await
+    }
+
+    /// Ends backends of our own whose connection is gone on this side: behind a broken link the
+    /// engine may not know that, and would keep their locks. Answers how many it still had. Asks
+    /// nothing while there are none.
+    ///
+    /// # Errors
+    /// As [`PgEngine::terminate`]; those that weren't asked about stay for the next time.
+    pub async fn end_strays(&self) -> Result<u64, EngineError> {
+        let mut ended = 0;
+        for stray in self.connections.strays() {
+            match self.signal(stray).await? {
+                Terminated::Signalled => ended += 1,
+                Terminated::Gone => self.connections.stray_gone(stray),
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn signal(&self, backend: BackendKey) -> Result<Terminated, EngineError> {
         let database = self.connections.settings().database.clone();
         let mut control = self.connections.control(&database).await?;
         let params = [&backend.pid as _, &backend.backend_start.0 as _];
-        let rows = control.rows(what, TERMINATE, &params).await?;
+        let rows = control.rows(ENDING, TERMINATE, &params).await?;
         let sent = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose();
-        match sent.map_err(|e| control.odd(what, &e))? {
+        match sent.map_err(|e| control.odd(ENDING, &e))? {
             Some(true) => Ok(Terminated::Signalled),
             Some(false) | None => Ok(Terminated::Gone),
         }

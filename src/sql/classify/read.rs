@@ -8,8 +8,9 @@
 //! written OPERATOR(…), newer syntax) and may read others differently than the engine. The walk
 //! errs to one side only: a harmless text may look like a call and be refused, but a call can't
 //! look like anything else, because in PostgreSQL's grammar a call with parentheses is always a
-//! name in front of one. sqlparser is the second witness (`witness.rs`): where it can read the
-//! text, it can veto the walk's `read`, never grant one.
+//! name in front of one (`U&"…" UESCAPE '…'` included, which is a name of several tokens).
+//! sqlparser is the second witness (`witness.rs`): where it can read the text, it can veto the
+//! walk's `read`, never grant one.
 //!
 //! Invariants: one pass, no recursion; a name in front of a parenthesis is a call unless the
 //! grammar rules it out at that very place (`CallSite::not_a_call` lists the places).
@@ -42,6 +43,9 @@ pub(super) fn calls(text: Phrase<'_>, trusted: &Trusted) -> Part {
         let part = match text.kind(at) {
             Some(TokenKind::Open) => call(text, at, trusted),
             Some(TokenKind::Stray) => Part::of(StatementClass::Unprovable),
+            Some(TokenKind::Word) if escapes_a_name(text, at) => {
+                Part::of(StatementClass::Unprovable)
+            }
             _ => continue,
         };
         sum.class = sum.class.strongest(part.class);
@@ -51,6 +55,12 @@ pub(super) fn calls(text: Phrase<'_>, trusted: &Trusted) -> Part {
         }
     }
     sum
+}
+
+/// `U&"…" UESCAPE '!'` is one name of three tokens. A parenthesis behind it makes a call that
+/// doesn't look like one, so such a name is taken for one wherever it stands.
+fn escapes_a_name(text: Phrase<'_>, at: usize) -> bool {
+    at > 0 && text.is_kind(at - 1, TokenKind::UnicodeQuoted) && text.is(at, "uescape")
 }
 
 /// Whether the word at `at` begins a part of the query that writes or locks rows.

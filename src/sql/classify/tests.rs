@@ -618,3 +618,21 @@ const SALAD: &[&str] = &[
     "and",
     "chain",
 ];
+
+#[test]
+fn a_function_of_a_later_version_is_a_read_of_that_engine_only() {
+    let mut classifier = Classifier::new(Arc::new(Trusted::default()), 64);
+    let text = b"SELECT * FROM pg_sequence, pg_get_sequence_data(seqrelid)";
+    for _ in 0..2 {
+        for (major, class) in [
+            (15, StatementClass::Unprovable),
+            (18, StatementClass::Read),
+            (17, StatementClass::Unprovable),
+            (19, StatementClass::Read),
+            (14, StatementClass::Unprovable),
+        ] {
+            classifier.for_engine(major);
+            assert_eq!(classifier.classify(text, Lexing::STANDARD).class(), class, "{major}");
+        }
+    }
+}

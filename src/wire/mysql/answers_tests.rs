@@ -231,7 +231,7 @@ fn logins_streams_and_definitions() {
     assert_eq!(run(PLAIN, Reply::Login, &[ok(2)]), done(2));
     assert_eq!(run(PLAIN, Reply::Login, &[err(1045)]), Seen::Failed(1045));
     let switch = b"\xfemysql_native_password\0abc".to_vec();
-    assert_eq!(run(PLAIN, Reply::Login, &[switch.clone()]), Seen::LoginWanted);
+    assert_eq!(run(PLAIN, Reply::Login, std::slice::from_ref(&switch)), Seen::LoginWanted);
     // caching_sha2_password: fast, and in full.
     assert_eq!(run(PLAIN, Reply::Login, &[switch.clone(), vec![1, 3]]), Seen::Within);
     assert_eq!(run(PLAIN, Reply::Login, &[switch.clone(), vec![1, 3], ok(2)]), done(2));

@@ -194,7 +194,7 @@ impl Exchange {
     ///
     /// # Errors
     /// The password can't be brought to the engine; it was sent nothing.
-    pub(crate) fn from_engine(
+    pub(crate) fn engine_said(
         &mut self,
         (sequence, payload): (u8, &[u8]),
         letters: &mut Letters,
@@ -253,7 +253,7 @@ impl Exchange {
     }
 
     /// A packet of the client's, which was asked for it.
-    pub(crate) fn from_client(&mut self, (sequence, payload): (u8, &[u8]), letters: &mut Letters) {
+    pub(crate) fn client_said(&mut self, (sequence, payload): (u8, &[u8]), letters: &mut Letters) {
         self.client_sequence = sequence.wrapping_add(1);
         self.client_is_asked = false;
         let by_bridge = match (&self.bridge, self.method) {
@@ -389,7 +389,7 @@ pub(crate) async fn carry(
     let (mut from_client, mut from_engine) = (BytesMut::new(), BytesMut::new());
     loop {
         if let Some((sequence, payload)) = take(&mut from_engine)? {
-            let stage = exchange.from_engine((sequence, &payload), &mut letters)?;
+            let stage = exchange.engine_said((sequence, &payload), &mut letters)?;
             match stage {
                 Stage::On => continue,
                 Stage::Welcome => {
@@ -407,7 +407,7 @@ pub(crate) async fn carry(
         if exchange.client_is_asked()
             && let Some((sequence, payload)) = take(&mut from_client)?
         {
-            exchange.from_client((sequence, &payload), &mut letters);
+            exchange.client_said((sequence, &payload), &mut letters);
             continue;
         }
         send(engine, &mut letters.to_engine).await.map_err(|_| AuthEnd::EngineGone)?;
@@ -470,10 +470,10 @@ mod tests {
         let mut letters = Letters::default();
         for (from_engine, sequence, payload) in packets {
             if *from_engine {
-                exchange.from_engine((*sequence, payload), &mut letters).unwrap();
+                exchange.engine_said((*sequence, payload), &mut letters).unwrap();
             } else {
                 assert!(exchange.client_is_asked(), "nobody asked for {payload:?}");
-                exchange.from_client((*sequence, payload), &mut letters);
+                exchange.client_said((*sequence, payload), &mut letters);
             }
         }
         (letters.to_client.to_vec(), letters.to_engine.to_vec())

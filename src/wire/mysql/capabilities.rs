@@ -1,10 +1,10 @@
 //! What two ends of a MySQL connection can agree on, and what of it this proxy relays.
 //!
 //! Purpose: W24. Capability bits change how packets look, so the engine's offer goes to clients
-//! only as far as it is in [`RELAYED`] and [`RELAYED_EXTENDED`]: a bit that isn't known here is taken
-//! out, whatever it means. Compression is among what is taken out: the proxy looks at each packet's
-//! header, would have to unpack and pack again, and the link it saves is the short one between
-//! proxy and engine or client. Used by `startup.rs` and by whoever reads answers.
+//! only as far as it is in [`RELAYED`] and [`RELAYED_EXTENDED`]: a bit that isn't known here is
+//! taken out, whatever it means. Compression is among what is taken out: the proxy looks at each
+//! packet's header, would have to unpack and pack again, and the link it saves is the short one
+//! between proxy and engine or client. Used by `startup.rs` and by whoever reads answers.
 
 /// Bits as both ends agreed on them: the low half is the protocol's, the high half MariaDB's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -160,7 +160,7 @@ impl Packet<'_, '_, '_> {
             return Ruling::Stop(Stop::Blocked);
         }
         let mut letters = Letters::default();
-        exchange.from_client((self.header.sequence, self.payload), &mut letters);
+        exchange.client_said((self.header.sequence, self.payload), &mut letters);
         self.to_client.extend_from_slice(&letters.to_client);
         self.out.inject(|buffer| buffer.extend_from_slice(&letters.to_engine));
         Ruling::Drop

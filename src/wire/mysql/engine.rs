@@ -177,7 +177,7 @@ fn login_step(
     }
     let mut letters = Letters::default();
     let exchange = &mut conversation.begun.exchange;
-    let stage = exchange.from_engine((header.sequence, payload), &mut letters);
+    let stage = exchange.engine_said((header.sequence, payload), &mut letters);
     out.inject(|buffer| buffer.extend_from_slice(&letters.to_client));
     to_engine.extend_from_slice(&letters.to_engine);
     match stage.map_err(|error| EngineFault(error.to_string()))? {

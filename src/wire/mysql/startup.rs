@@ -42,10 +42,7 @@ pub(crate) enum StartupError {
 
 impl From<std::io::Error> for StartupError {
     fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Self::Gone,
-            _ => Self::Io(error),
-        }
+        if error.kind() == std::io::ErrorKind::UnexpectedEof { Self::Gone } else { Self::Io(error) }
     }
 }
 

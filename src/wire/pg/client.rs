@@ -17,6 +17,7 @@ use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
+use crate::wire::pg::function_call;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
 use crate::wire::pg::refusal::{self, Severity, Status};
@@ -182,7 +183,7 @@ impl Message<'_, '_, '_> {
     fn is_readable(&self) -> bool {
         let wanted = match self.header.tag {
             b'Q' | b'P' => self.header.body.min(limits::STATEMENT_INSPECT_BYTES_MAX),
-            b'F' => 0,
+            b'F' => self.header.body.min(function_call::INSPECTED),
             _ => self.header.body.min(limits::NAMES_INSPECT_BYTES_MAX),
         };
         self.body.len() >= wanted
@@ -238,6 +239,7 @@ impl Message<'_, '_, '_> {
     fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
+        self.desk.classifier.for_engine(conversation.engine_major);
         // Under rules that may have changed on the way a text can't be read either.
         let certain = !conversation.lexing_uncertain || conversation.owed.is_empty();
         let classified = match (conversation.mode, whole && certain) {
@@ -272,7 +274,7 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(TxEffect::None, false, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        self.simple(StatementClass::Write, Traits::plain(), None)
+        self.simple(function_call::class(self.body), Traits::plain(), None)
     }
 
     fn simple(&mut self, class: StatementClass, traits: Traits, detail: Option<&Detail>) -> Ruling {

@@ -86,7 +86,9 @@ pub(crate) struct Conversation {
     pub(crate) denials: Arc<Denials>,
     /// The session's lexing rules, as the engine reported them.
     pub(crate) lexing: PgLexing,
-    /// A program that may change them is on its way.
+    /// The engine's major version, as it reported it; 15 when it can't be read.
+    pub(crate) engine_major: u16,
+    /// A program that may change the lexing rules is on its way.
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
     pub(crate) own_read_only: bool,
@@ -138,6 +140,7 @@ impl Conversation {
             stand_in: StandIn::fresh(),
             denials,
             lexing: PgLexing::from_parameters("on", "UTF8"),
+            engine_major: 15,
             lexing_uncertain: false,
             own_read_only: false,
             guard_on: false,

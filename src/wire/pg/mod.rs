@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod conversation;
 pub mod endpoint;
 pub(crate) mod frame;
+mod function_call;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub mod fuzzing;

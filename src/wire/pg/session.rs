@@ -269,6 +269,9 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     };
     conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
+    let version = value(b"server_version").unwrap_or_default();
+    let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    conversation.engine_major = version.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(15);
     conversation.lexing = PgLexing::from_parameters(
         value(b"standard_conforming_strings").unwrap_or("on"),
         value(b"client_encoding").unwrap_or("SQL_ASCII"),
