@@ -25,8 +25,8 @@ use support::proxy::uuid;
 use support::talk::{Language, Talk};
 use support::{Engine, MyCluster, MyFlavour, Proxy, ProxyOptions, poll};
 
-/// What a proxy is for. Each purpose has its own: while any schema of an engine is fenced, a CALL in
-/// another one may be refused too, because nobody can say what it reaches.
+/// What a proxy is for. Each purpose has its own: while any schema of an engine is fenced, a CALL
+/// in another one may be refused too, because nobody can say what it reaches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Work,
