@@ -110,7 +110,7 @@ fn garbage_before_the_startup_packet_ends_in_a_close() {
         ("http", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
         ("length 0", vec![0; 8]),
         ("length 7", vec![0, 0, 0, 7, 0, 3, 0, 0]),
-        ("length 10001", vec![0, 0, 0x27, 0x11, 0, 3, 0, 0]),
+        ("length 10005", vec![0, 0, 0x27, 0x15, 0, 3, 0, 0]),
         ("length -1", vec![0xFF; 8]),
         ("length i32::MAX", vec![0x7F, 0xFF, 0xFF, 0xFF, 0, 3, 0, 0]),
         ("a TLS hello that is none", vec![0x16, 3, 1, 0xFF, 0xFF, 1, 0, 0, 0]),
