@@ -2,14 +2,14 @@
 //!
 //! Purpose: one cycle is one operation: acquire under some policy, perhaps replayed, perhaps
 //! released before it was proven; every answer and its time goes into the history. Called by
-//! `history_pg.rs`. That a replay has no second effect is checked here, everything else later.
+//! `history_pg.rs` and `history_mysql.rs`. That a replay has no second effect is checked here, everything else later.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Dice, Fence, History, PATIENCE, log_end, lsn};
-use crate::acceptance::{Site, fail_after, force_after};
+use super::{Dice, Fence, History, PATIENCE, Place};
+use crate::acceptance::{fail_after, force_after};
 use crate::support::poll;
 use crate::support::proxy::uuid;
 
@@ -34,7 +34,7 @@ const PLANS: [Plan; 6] =
     [Plan::Clean, Plan::Short, Plan::GiveUp, Plan::Force, Plan::Race, Plan::Twice];
 
 /// One cycle.
-pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
+pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
     let plan = PLANS[usize::try_from(dice.below(6)).unwrap()];
     let policy = match plan {
         Plan::Clean | Plan::Race | Plan::Twice => fail_after(10_000),
@@ -103,14 +103,14 @@ fn receipt(answer: &Value) -> [Value; 5] {
         .map(|name| answer["receipt"][name].clone())
 }
 
-struct Cycle<'a> {
-    site: &'a Site<'a>,
+struct Cycle<'a, P> {
+    site: &'a P,
     history: &'a History,
     operation: String,
     fence: Fence,
 }
 
-impl Cycle<'_> {
+impl<P: Place> Cycle<'_, P> {
     fn note(&mut self, answer: &(u16, Value)) {
         self.note_at(answer, self.history.now());
     }
@@ -122,7 +122,7 @@ impl Cycle<'_> {
                 self.fence.closed.get_or_insert(at);
                 let boundary = &answer.1["fence"]["frozen_boundary"]["value"];
                 if self.fence.fenced.is_none() {
-                    self.fence.boundary = boundary.as_str().map(lsn);
+                    self.fence.boundary = boundary.as_str().map(|at| self.site.position(at));
                 }
                 self.fence.fenced.get_or_insert(at);
             }
@@ -157,9 +157,13 @@ impl Cycle<'_> {
         let (site, history) = (self.site, self.history);
         let (answer, at) = std::thread::scope(|scope| {
             let acquire = scope.spawn(|| (site.acquire(body), history.now()));
-            site.wait("the gate is closed", |seen| {
-                seen["fence"]["operation_id"] == self.operation.as_str()
+            let closed = poll(PATIENCE, || {
+                let seen = site.inspect();
+                (seen["fence"]["operation_id"] == self.operation.as_str()).then_some(())
             });
+            if closed.is_none() {
+                history.fault(format!("the gate isn't closed: {:#}", site.inspect()));
+            }
             history.wait_more(wait);
             self.release();
             acquire.join().unwrap()
@@ -185,7 +189,7 @@ impl Cycle<'_> {
 
     /// Releases; the record may move between looking and asking, then once more.
     fn release(&mut self) {
-        self.fence.log_end = log_end(self.site);
+        self.fence.log_end = self.site.log_end();
         self.fence.releasing = self.history.now();
         let mut last = (0, Value::Null);
         let done = poll(PATIENCE, || {
