@@ -13,7 +13,8 @@ use crate::acceptance::PATIENCE;
 use crate::acceptance_mysql::{MySite, thread};
 use crate::history::lane::Crewed;
 use crate::history::{Dice, Done, End, History, Try};
-use crate::support::my_wire::{MyAnswer, MyLogin, Prepared, flag};
+use crate::support::my_wire::{MyAnswer, MyError, MyLogin, Prepared, flag};
+use crate::my_place::end_of;
 use crate::support::{MyWire, poll};
 
 /// One client.
@@ -26,7 +27,7 @@ struct Client<'a> {
     direct: bool,
 }
 
-/// A connection with a write that was prepared on it.
+/// A connection with the write that was prepared on it, once no fence refused that.
 struct Link {
     wire: MyWire,
     insert: Option<Prepared>,
@@ -91,15 +92,8 @@ impl Client<'_> {
             let login = MyLogin::of("wire", &self.site.db);
             let login = login.with(flag::MULTI_STATEMENTS | flag::LOCAL_FILES);
             let wire = MyWire::login(self.site.proxy.port(), &login);
-            let mut wire = wire.unwrap_or_else(|e| panic!("{}: no login: {e:?}", self.name));
-            // A fence that stands now refuses it: the client comes back until it is down.
-            let insert = poll(PATIENCE, || {
-                let answer = wire.prepare("INSERT INTO h VALUES (?, 'prepared')").unwrap();
-                let known = |state: &str| matches!(state, "ZF001" | "ZF010");
-                answer.map_err(|e| assert!(known(&e.state), "{e:?}")).ok()
-            });
-            assert!(insert.is_some(), "the write could never be prepared");
-            Link { wire, insert }
+            let wire = wire.unwrap_or_else(|e| panic!("{}: no login: {e:?}", self.name));
+            Link { wire, insert: None }
         })
     }
 
@@ -229,10 +223,7 @@ impl Client<'_> {
         let done = self.ask(|link| {
             let prepared = match link.wire.prepare(&sql)? {
                 Ok(prepared) => prepared,
-                Err(error) => {
-                    let (results, files) = (Vec::new(), Vec::new());
-                    return Ok(MyAnswer { results, error: Some(error), files });
-                }
+                Err(error) => return Ok(refused(error)),
             };
             link.wire.command(&prepared.execute(&[]));
             let answer = link.wire.answer(&[]);
@@ -419,21 +410,22 @@ impl Client<'_> {
     }
 }
 
-/// What an answer means for what it was about: the proxy's codes by SQLSTATE, the engine's by
-/// number.
-pub fn end_of(answer: &MyAnswer) -> End {
-    match &answer.error {
-        None => End::Acknowledged,
-        Some(error) if error.state == "08007" => End::Lost(error.state.clone()),
-        Some(error) if error.state.starts_with("ZF") => End::Refused(error.state.clone()),
-        Some(error) => End::Refused(error.code.to_string()),
-    }
-}
-
+/// Executes the connection's prepared write; prepares it first where that hasn't been done.
 fn execute(link: &mut Link, id: i64) -> Asked<MyAnswer> {
-    let insert = link.insert.expect("every client through the proxy has one");
+    if link.insert.is_none() {
+        match link.wire.prepare("INSERT INTO h VALUES (?, 'prepared')")? {
+            Ok(prepared) => link.insert = Some(prepared),
+            Err(error) => return Ok(refused(error)),
+        }
+    }
+    let insert = link.insert.expect("it was prepared above, or before");
     link.wire.command(&insert.execute(&[Some(&id.to_string())]));
     link.wire.answer(&[])
+}
+
+/// Nothing but an error, as the answer to a command.
+fn refused(error: MyError) -> MyAnswer {
+    MyAnswer { results: Vec::new(), error: Some(error), files: Vec::new() }
 }
 
 fn insert(ids: &[i64]) -> String {

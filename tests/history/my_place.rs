@@ -13,9 +13,10 @@ use serde_json::Value;
 
 use crate::acceptance::PATIENCE;
 use crate::acceptance_mysql::MySite;
-use crate::history::Place;
+use crate::history::{End, Place};
 use crate::history::check::{Change, LogRow};
 use crate::support::my_cluster::binlog_program;
+use crate::support::my_wire::MyAnswer;
 use crate::support::{MyFlavour, poll};
 
 /// The table of numbered rows; a view that hides a function that writes to it; a procedure that
@@ -102,6 +103,17 @@ impl Place for MySite<'_> {
 
     fn release(&self, body: &Value) -> (u16, Value) {
         MySite::release(self, body)
+    }
+}
+
+/// What an answer means for what it was about: the proxy's codes by SQLSTATE, the engine's by
+/// number.
+pub(crate) fn end_of(answer: &MyAnswer) -> End {
+    match &answer.error {
+        None => End::Acknowledged,
+        Some(error) if error.state == "08007" => End::Lost(error.state.clone()),
+        Some(error) if error.state.starts_with("ZF") => End::Refused(error.state.clone()),
+        Some(error) => End::Refused(error.code.to_string()),
     }
 }
 
