@@ -38,7 +38,8 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
     let plan = PLANS[usize::try_from(dice.below(6)).unwrap()];
     let policy = match plan {
         Plan::Clean | Plan::Race | Plan::Twice => fail_after(10_000),
-        Plan::Short | Plan::GiveUp => fail_after(1 + dice.below(60)),
+        Plan::Short => fail_after(site.drain_ms() + 1 + dice.below(60)),
+        Plan::GiveUp => fail_after(1 + dice.below(60 + site.drain_ms())),
         Plan::Force => force_after(1 + dice.below(150)),
     };
     let policy = held_sometimes(policy, dice);
@@ -58,6 +59,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
             released: Duration::MAX,
             plan: format!("{plan:?} {policy}"),
         },
+        last: String::new(),
     };
     match plan {
         Plan::Clean | Plan::Short | Plan::Force => {
@@ -108,6 +110,8 @@ struct Cycle<'a, P> {
     history: &'a History,
     operation: String,
     fence: Fence,
+    /// Why the last answer was no proof.
+    last: String,
 }
 
 impl<P: Place> Cycle<'_, P> {
@@ -117,7 +121,10 @@ impl<P: Place> Cycle<'_, P> {
 
     fn note_at(&mut self, answer: &(u16, Value), at: Duration) {
         match answer.0 {
-            202 => drop(self.fence.closed.get_or_insert(at)),
+            202 => {
+                self.fence.closed.get_or_insert(at);
+                self.last = format!("{} {}", answer.1["reason"], answer.1["drain"]["blockers"]);
+            }
             200 => {
                 self.fence.closed.get_or_insert(at);
                 let boundary = &answer.1["fence"]["frozen_boundary"]["value"];
@@ -138,8 +145,7 @@ impl<P: Place> Cycle<'_, P> {
             (answer.0 != 202).then_some(())
         });
         if done.is_none() {
-            let seen = self.site.inspect();
-            self.history.fault(format!("never proven: {:#}", seen["drain"]));
+            self.history.fault(format!("never proven ({}): {}", self.fence.plan, self.last));
         }
     }
 

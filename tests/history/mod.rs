@@ -49,6 +49,10 @@ pub trait Place: Sync {
     /// The position that a record's `frozen_boundary` names.
     fn position(&self, boundary: &str) -> u64;
 
+    /// What a drain needs while writers come and go, roughly: a deadline that is always shorter
+    /// would never see a proof.
+    fn drain_ms(&self) -> u64;
+
     fn inspect(&self) -> Value;
     fn acquire_body(&self, operation: &str, policy: &Value) -> Value;
     fn acquire(&self, body: &Value) -> (u16, Value);

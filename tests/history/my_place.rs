@@ -85,6 +85,11 @@ impl Place for MySite<'_> {
         last(boundary)
     }
 
+    fn drain_ms(&self) -> u64 {
+        // Each look at the transactions waits for the engine's own cache of them to be renewed.
+        2_000
+    }
+
     fn inspect(&self) -> Value {
         MySite::inspect(self)
     }

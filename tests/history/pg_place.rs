@@ -52,6 +52,10 @@ impl Place for Site<'_> {
         lsn(boundary)
     }
 
+    fn drain_ms(&self) -> u64 {
+        0
+    }
+
     fn inspect(&self) -> Value {
         Site::inspect(self)
     }
