@@ -43,6 +43,8 @@ pub struct LogRow {
 #[derive(Debug, Default)]
 pub struct Report {
     pub violations: Vec<String>,
+    /// What didn't come about in time; filled by the caller.
+    pub late: Vec<String>,
     pub acknowledged: usize,
     pub refused: BTreeMap<String, usize>,
     pub lost: usize,

@@ -27,7 +27,8 @@ struct Client<'a> {
 
 impl Crewed for Site<'_> {
     fn work(&self, history: &History, name: &str, direct: bool, dice: Dice, stop: &AtomicBool) {
-        let client = Client { site: self, history, name: name.to_owned(), dice, wire: None, direct };
+        let client =
+            Client { site: self, history, name: name.to_owned(), dice, wire: None, direct };
         client.run(stop);
     }
 }

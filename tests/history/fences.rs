@@ -145,7 +145,7 @@ impl<P: Place> Cycle<'_, P> {
             (answer.0 != 202).then_some(())
         });
         if done.is_none() {
-            self.history.fault(format!("never proven ({}): {}", self.fence.plan, self.last));
+            self.history.late(format!("never proven ({}): {}", self.fence.plan, self.last));
         }
     }
 
@@ -168,7 +168,7 @@ impl<P: Place> Cycle<'_, P> {
                 (seen["fence"]["operation_id"] == self.operation.as_str()).then_some(())
             });
             if closed.is_none() {
-                history.fault(format!("the gate isn't closed: {:#}", site.inspect()));
+                history.late(format!("the gate isn't closed: {:#}", site.inspect()));
             }
             history.wait_more(wait);
             self.release();
@@ -204,7 +204,7 @@ impl<P: Place> Cycle<'_, P> {
         });
         self.fence.released = self.history.now();
         if done.is_none() {
-            self.history.fault(format!("not released: {:#}", last.1));
+            self.history.late(format!("not released: {:#}", last.1));
         }
     }
 }

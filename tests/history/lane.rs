@@ -69,6 +69,7 @@ impl<P: Crewed> Lane<P> {
         println!("seed {seed}: {cycles} cycles, {}, {reads} reads", report.figures());
         println!("  acknowledged and not: {:?}", history.kinds());
         assert!(report.violations.is_empty(), "VIOLATION: seed {seed}: {}", report.named());
+        assert!(report.late.is_empty(), "seed {seed}: not in time: {:#?}", report.late);
         if cycles < plan.lane_cycles {
             return;
         }
@@ -78,7 +79,10 @@ impl<P: Crewed> Lane<P> {
         assert!(done > 2 * cycles && reads > cycles / 5, "seed {seed}: hardly anything was done");
         assert!(refused("ZF001") > cycles, "seed {seed}: hardly anything was refused");
         let late = refused("ZF010");
-        assert!(!plan.holds || late > cycles / 10, "seed {seed}: hardly anything was held too long");
+        assert!(
+            !plan.holds || late > cycles / 10,
+            "seed {seed}: hardly anything was held too long"
+        );
         assert!(report.fenced as u64 >= cycles / 4, "seed {seed}: few fences were proven");
     }
 }

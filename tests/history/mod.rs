@@ -163,6 +163,8 @@ pub struct History {
     pub fences: Mutex<Vec<Fence>>,
     /// Reads that failed, and whatever else must never happen.
     pub faults: Mutex<Vec<String>>,
+    /// What didn't come about in time: no promise is broken by it.
+    pub late: Mutex<Vec<String>>,
     pub reads: AtomicU64,
 }
 
@@ -177,6 +179,7 @@ impl History {
             attempts: Mutex::default(),
             fences: Mutex::default(),
             faults: Mutex::default(),
+            late: Mutex::default(),
             reads: AtomicU64::new(0),
         }
     }
@@ -221,12 +224,16 @@ impl History {
         self.faults.lock().unwrap().push(what);
     }
 
+    pub fn late(&self, what: String) {
+        self.late.lock().unwrap().push(what);
+    }
+
     /// Waits until clients have done `more` further things.
     pub fn wait_more(&self, more: u64) {
         let goal = self.count.load(Ordering::SeqCst) + more;
         let done = poll(PATIENCE, || (self.count.load(Ordering::SeqCst) >= goal).then_some(()));
         if done.is_none() {
-            self.fault(format!("clients did not do {more} more things within {PATIENCE:?}"));
+            self.late(format!("clients did not do {more} more things within {PATIENCE:?}"));
         }
     }
 
@@ -236,6 +243,7 @@ impl History {
         let (attempts, fences) = (self.attempts.lock().unwrap(), self.fences.lock().unwrap());
         let mut report = check::check(&attempts, &fences, &table, &log);
         report.violations.extend(self.faults.lock().unwrap().iter().cloned());
+        report.late.clone_from(&self.late.lock().unwrap());
         report
     }
 

@@ -13,8 +13,8 @@ use crate::acceptance::PATIENCE;
 use crate::acceptance_mysql::{MySite, thread};
 use crate::history::lane::Crewed;
 use crate::history::{Dice, Done, End, History, Try};
-use crate::support::my_wire::{MyAnswer, MyError, MyLogin, Prepared, flag};
 use crate::my_place::end_of;
+use crate::support::my_wire::{MyAnswer, MyError, MyLogin, Prepared, flag};
 use crate::support::{MyWire, poll};
 
 /// One client.
@@ -25,6 +25,8 @@ struct Client<'a> {
     dice: Dice,
     wire: Option<Link>,
     direct: bool,
+    /// Its last work was refused: it takes its time, and leaves the machine to the drain.
+    refused: bool,
 }
 
 /// A connection with the write that was prepared on it, once no fence refused that.
@@ -35,7 +37,15 @@ struct Link {
 
 impl Crewed for MySite<'_> {
     fn work(&self, history: &History, name: &str, direct: bool, dice: Dice, stop: &AtomicBool) {
-        let client = Client { site: self, history, name: name.to_owned(), dice, wire: None, direct };
+        let client = Client {
+            site: self,
+            history,
+            name: name.to_owned(),
+            dice,
+            wire: None,
+            direct,
+            refused: false,
+        };
         client.run(stop);
     }
 }
@@ -73,7 +83,8 @@ impl Client<'_> {
                 28 | 29 => self.implicit(),
                 _ => self.read(),
             }
-            self.think(40);
+            let pause = if std::mem::take(&mut self.refused) { 160 } else { 20 };
+            self.think(pause);
         }
     }
 
@@ -113,7 +124,7 @@ impl Client<'_> {
             Err(broken) => {
                 self.wire = None;
                 if matches!(broken.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) {
-                    self.history.fault(format!("{}: no answer at all", self.name));
+                    self.history.late(format!("{}: no answer at all", self.name));
                 }
                 Err(End::Lost(format!("closed: {:?}", broken.kind())))
             }
@@ -128,7 +139,8 @@ impl Client<'_> {
         self.history.begin(kind, rows)
     }
 
-    fn note(&self, attempt: Try, done: Done) {
+    fn note(&mut self, attempt: Try, done: Done) {
+        self.refused |= done.is_err();
         self.history.note(&self.name, attempt, done);
     }
 
@@ -332,7 +344,7 @@ impl Client<'_> {
         let sql = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
         let gone = poll(PATIENCE, || (self.site.cluster.sql("mysql", &sql) == "0").then_some(()));
         if gone.is_none() {
-            self.history.fault(format!("{}: thread {id} stays", self.name));
+            self.history.late(format!("{}: thread {id} stays", self.name));
         }
     }
 
@@ -350,7 +362,7 @@ impl Client<'_> {
             ended.map_err(|words| last = words).ok()
         });
         if done.is_none() {
-            self.history.fault(format!("{sql}: {last}"));
+            self.history.late(format!("{sql}: {last}"));
         }
     }
 
@@ -366,7 +378,8 @@ impl Client<'_> {
         );
         let mut done = self.say(&steps).map(|_| ());
         if done.is_ok() {
-            self.think(40);
+            let pause = if std::mem::take(&mut self.refused) { 160 } else { 20 };
+            self.think(pause);
             kept.committing = Some(self.history.now());
             done = self.say("COMMIT").map(|_| ());
         }

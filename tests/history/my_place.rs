@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::acceptance::PATIENCE;
 use crate::acceptance_mysql::MySite;
-use crate::history::{End, Place};
 use crate::history::check::{Change, LogRow};
+use crate::history::{End, Place};
 use crate::support::my_cluster::binlog_program;
 use crate::support::my_wire::MyAnswer;
 use crate::support::{MyFlavour, poll};
