@@ -2,7 +2,8 @@
 //!
 //! Purpose: one cycle is one operation: acquire under some policy, perhaps replayed, perhaps
 //! released before it was proven; every answer and its time goes into the history. Called by
-//! `history_pg.rs` and `history_mysql.rs`. That a replay has no second effect is checked here, everything else later.
+//! `lane.rs`, whatever the engine. That a replay has no second effect is checked here, everything
+//! else later.
 
 use std::time::Duration;
 
