@@ -69,8 +69,8 @@ impl Report {
     }
 }
 
-/// SQLSTATEs (of MySQL's own errors: numbers) that a refused write may have, and whether only around
-/// a fence.
+/// SQLSTATEs (of MySQL's own errors: numbers) that a refused write may have, and whether only
+/// around a fence.
 const KNOWN: &[(&str, bool)] = &[
     ("ZF001", true),
     ("ZF002", true),
