@@ -11,15 +11,12 @@ mod acceptance;
 mod history;
 mod support;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use acceptance::link::Link;
 use acceptance::{PATIENCE, Site, fail_after, patient};
 use history::check::Report;
-use history::{Attempt, End, Fence, History, log_end, lsn};
+use history::scene::{self, Park};
+use history::{Attempt, End, History};
 use serde_json::Value;
-use support::proxy::uuid;
 use support::wire::{Answer, query};
 use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire, poll};
 
@@ -54,68 +51,8 @@ impl Stage {
     }
 }
 
-/// One schedule under way: what is needed to note it.
-struct Scene<'a> {
-    site: &'a Site<'a>,
-    history: &'a History,
-    park: &'a Park,
-    link: Option<&'a Link>,
-}
-
-/// A fence that was asked for.
-struct Raised {
-    operation: String,
-    fence: Fence,
-}
-
-impl Scene<'_> {
-    /// Asks for a fence; short of a proof it answers DRAINING.
-    fn raise(&self, policy: &Value) -> Raised {
-        let (operation, asked) = (uuid(), self.history.now());
-        let answer = self.site.acquire(&self.site.acquire_body(&operation, policy));
-        let now = self.history.now();
-        assert!(matches!(answer.0, 200 | 202), "{:#}", answer.1);
-        let boundary = answer.1["fence"]["frozen_boundary"]["value"].as_str().map(lsn);
-        Raised {
-            operation,
-            fence: Fence {
-                asked,
-                closed: Some(now),
-                fenced: (answer.0 == 200).then_some(now),
-                boundary,
-                log_end: 0,
-                releasing: now,
-                released: now,
-                plan: format!("{} {}", answer.0, answer.1["reason"]),
-            },
-        }
-    }
-
-    /// Releases it and notes it.
-    fn lower(&self, raised: Raised) {
-        let Raised { operation, mut fence } = raised;
-        fence.log_end = log_end(self.site);
-        fence.releasing = self.history.now();
-        self.site.unfence(&operation);
-        fence.released = self.history.now();
-        self.history.fences.lock().unwrap().push(fence);
-    }
-
-    /// Notes an attempt that was begun and began to commit at the given times.
-    fn note(&self, id: i64, begun: Duration, committing: Duration, end: End) {
-        self.history.push(Attempt {
-            client: "arm".to_owned(),
-            kind: "scripted",
-            ids: vec![id],
-            begun,
-            open: None,
-            wrote: begun,
-            committing: Some(committing),
-            ended: self.history.now(),
-            end,
-        });
-    }
-}
+/// One schedule under way.
+type Scene<'a> = scene::Scene<'a, Site<'a>>;
 
 fn end_of(answer: &Answer) -> End {
     answer.code().map_or(End::Acknowledged, End::Refused)
@@ -127,26 +64,6 @@ fn insert(id: i64) -> String {
 
 /// A schedule: plays at the stage's site and leaves a history.
 type Play = fn(&Scene<'_>);
-
-/// A file that a parked fault point waits for.
-struct Park(PathBuf);
-
-impl Park {
-    fn plan(&self, point: &str) -> String {
-        format!("{point}=park:{}", self.0.display())
-    }
-
-    fn reached(&self) {
-        let mut name = self.0.clone().into_os_string();
-        name.push(".parked");
-        let name = PathBuf::from(name);
-        assert!(poll(PATIENCE, || name.exists().then_some(())).is_some(), "never parked");
-    }
-
-    fn open(&self) {
-        std::fs::write(&self.0, b"").unwrap();
-    }
-}
 
 /// One arm.
 struct Arm {
@@ -161,7 +78,7 @@ struct Arm {
 }
 
 fn run(cluster: &PgCluster, arm: &Arm, removed: bool) -> Report {
-    let park = Park(support::test_dir("park").join("go"));
+    let park = Park::new();
     let link = arm.linked.then(|| Link::to(cluster.port()));
     let stage = Stage {
         removed: removed.then_some(arm.guard),
@@ -177,7 +94,6 @@ fn run(cluster: &PgCluster, arm: &Arm, removed: bool) -> Report {
     let plans: Vec<String> =
         history.fences.lock().unwrap().iter().map(|f| f.plan.clone()).collect();
     println!("{} removed={removed}: {} {plans:?}", arm.guard, report.named());
-    std::fs::remove_dir_all(park.0.parent().unwrap()).unwrap();
     report
 }
 

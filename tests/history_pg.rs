@@ -9,125 +9,21 @@ mod acceptance;
 mod history;
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use acceptance::{Site, metric};
-use history::check::{LogRow, check};
-use history::clients::Client;
-use history::{Attempt, Dice, End, Fence, History, fences};
+use history::check::{Change, LogRow, check};
+use history::lane::{self, Plan};
+use history::{Attempt, End, Fence};
 use support::{Options, PgCluster, Proxy};
 
-/// Cycles of one lane of a wave; each has a fresh database.
-const LANE_CYCLES: u64 = 50;
-/// Databases that are fenced side by side, each with clients and a history of its own.
-const LANES: u64 = 4;
-const CLIENTS: u64 = 6;
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
-}
-
-/// One lane: clients write to one database while fences rise and fall on it.
-struct Lane<'a> {
-    site: Site<'a>,
-    history: History,
-    seed: u64,
-    cycles: u64,
-}
-
-impl Lane<'_> {
-    fn play(&self) {
-        let (stop, mut dice) = (AtomicBool::new(false), Dice::new(self.seed));
-        std::thread::scope(|scope| {
-            let (site, history, stop) = (&self.site, &self.history, &stop);
-            for number in 0..CLIENTS {
-                let client = Client::new(site, history, &format!("c{number}"), dice.fork());
-                scope.spawn(move || client.run(stop));
-            }
-            let direct = Client::direct(site, history, dice.fork());
-            scope.spawn(move || direct.run(stop));
-            let driver = scope.spawn(|| {
-                history.wait_more(50);
-                (0..self.cycles).for_each(|_| fences::cycle(site, history, &mut dice));
-            });
-            let ended = driver.join();
-            stop.store(true, Ordering::SeqCst);
-            assert!(ended.is_ok(), "seed {}: the driver of the fences failed", self.seed);
-        });
-    }
-
-    /// Compares everything with everything.
-    fn judge(&self) {
-        let (seed, history) = (self.seed, &self.history);
-        let report = history.verdict(&self.site);
-        let reads = history.reads.load(Ordering::SeqCst);
-        println!("seed {seed}: {} cycles, {}, {reads} reads", self.cycles, report.figures());
-        kinds(history);
-        assert!(report.violations.is_empty(), "VIOLATION: seed {seed}: {}", report.named());
-        if self.cycles < LANE_CYCLES {
-            return;
-        }
-        // A lane that tried nothing shows nothing. Two plans of six may end without a proof.
-        let refused = |code: &str| report.refused.get(code).copied().unwrap_or_default();
-        assert!(report.acknowledged > 100 && reads > 10, "seed {seed}: hardly anything was done");
-        assert!(refused("ZF001") > 50, "seed {seed}: hardly anything was refused");
-        assert!(refused("ZF010") > 5, "seed {seed}: hardly anything was held too long");
-        assert!(report.fenced as u64 >= self.cycles / 4, "seed {seed}: few fences were proven");
-    }
-}
-
-/// One wave: its lanes run at the same time and are judged when all have ended. Slots are made
-/// before anybody writes: making one waits for every transaction of the server.
-fn wave(cluster: &PgCluster, proxy: &Proxy, seed: u64, cycles: u64) {
-    let began = Instant::now();
-    let lanes: Vec<Lane<'_>> = (0..LANES)
-        .map(|lane| (lane, cycles / LANES + u64::from(lane < cycles % LANES)))
-        .filter(|(_, cycles)| *cycles > 0)
-        .map(|(lane, cycles)| {
-            let site = Site::new(cluster, proxy);
-            let history = History::of(&site);
-            Lane { site, history, seed: seed + lane, cycles }
-        })
-        .collect();
-    std::thread::scope(|scope| {
-        for lane in &lanes {
-            scope.spawn(|| lane.play());
-        }
-    });
-    println!("{cycles} cycles in {} lanes: {:?}", lanes.len(), began.elapsed());
-    lanes.iter().for_each(Lane::judge);
-}
-
-/// How often each kind of work was acknowledged and not, for people.
-fn kinds(history: &History) {
-    let mut kinds: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for attempt in history.attempts.lock().unwrap().iter() {
-        let of = kinds.entry(attempt.kind).or_default();
-        match attempt.end {
-            End::Acknowledged => of.0 += 1,
-            End::Refused(_) | End::Lost(_) => of.1 += 1,
-        }
-    }
-    println!("  acknowledged and not: {kinds:?}");
-}
+const PLAN: Plan = Plan { lanes: 4, lane_cycles: 50, holds: true };
 
 #[test]
 fn histories_table_log_and_boundaries_agree() {
     let cluster = PgCluster::start(Options::default());
     let proxy = Proxy::start(&cluster);
-    let fixed = number("FENCEWIRE_HISTORY_SEED");
-    let seed = fixed.unwrap_or_else(|| u64::from(std::process::id()) << 20 | nanos());
-    println!("FENCEWIRE_HISTORY_SEED={seed}");
-    let mut left = number("FENCEWIRE_SOAK_CYCLES").unwrap_or(LANES * LANE_CYCLES);
-    let mut first = seed;
-    while left > 0 {
-        let cycles = left.min(LANES * LANE_CYCLES);
-        wave(&cluster, &proxy, first, cycles);
-        left -= cycles;
-        first += LANES;
-    }
+    lane::play(|| Site::new(&cluster, &proxy), PLAN);
     let held = |outcome: &str| {
         metric(&proxy, &format!("fencewire_held_ended_total{{outcome=\"{outcome}\"}} "))
     };
@@ -136,11 +32,6 @@ fn histories_table_log_and_boundaries_agree() {
     assert!(held("admitted") > 10, "hardly anything that was held was released: {ended:?}");
     let log = std::fs::read_to_string(proxy.log_file()).unwrap();
     assert!(!log.contains("panicked"), "{}", proxy.log_tail());
-}
-
-fn nanos() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    u64::from(now.subsec_nanos()) >> 10
 }
 
 fn at(ms: u64) -> Duration {
@@ -177,9 +68,8 @@ fn attempt(begun: u64, ended: u64, end: End) -> Attempt {
 }
 
 fn logged(id: i64, lsn: u64) -> Vec<LogRow> {
-    let row = |lsn, data: String| LogRow { lsn, xid: id.to_string(), data };
-    let insert = format!("table public.h: INSERT: id[bigint]:{id} who[text]:'x'");
-    vec![row(lsn - 10, "BEGIN 7".to_owned()), row(lsn - 5, insert), row(lsn, "COMMIT 7".to_owned())]
+    let row = |lsn, change| LogRow { lsn, xid: id.to_string(), change };
+    vec![row(lsn - 5, Change::Insert(id)), row(lsn, Change::Commit)]
 }
 
 fn refused(code: &str) -> End {

@@ -2,8 +2,9 @@
 //!
 //! Purpose: a test of a guard is worth what it reports without the guard. In debug builds
 //! `FENCEWIRE_REMOVE` names guards, separated by commas, that the process then goes without, and
-//! `tests/arms_pg.rs` (the classifier: `tests/generated_pg.rs`) expects violations of each. In
-//! release builds [`removed`] is a constant `false` and the variable is never read.
+//! `tests/arms_pg.rs` (the classifier: `tests/generated_pg.rs`) and `tests/arms_mysql.rs` expect
+//! violations of each. In release builds [`removed`] is a constant `false` and the variable is
+//! never read.
 //!
 //! Callers: the one place of each guard. Nothing here decides what is lost without it.
 

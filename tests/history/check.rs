@@ -1,7 +1,8 @@
 //! The verdict: histories, table, log and fences must agree.
 //!
 //! Purpose: pure functions over what was recorded; each rule says what it counted and names what
-//! contradicts it. `history_pg.rs` feeds violations of each rule to it and expects a report.
+//! contradicts it. `history_pg.rs` feeds violations of each rule to it and expects a report. It
+//! is the same for every engine: a [`LogRow`] is what all logs have.
 //!
 //! The rules: nothing acknowledged is lost; nothing refused is there; what was lost without having
 //! been committed isn't there, and what was lost while committing is there whole or not at all;
@@ -19,19 +20,31 @@ use super::{Attempt, End, Fence};
 /// Most violations that a report names.
 const NAMED_MAX: usize = 20;
 
+/// What a row of the log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A row with this number.
+    Insert(i64),
+    Commit,
+}
+
 /// One row of the decoded log.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRow {
-    /// Its position; of a COMMIT, the end of its record.
+    /// Its position, in the engine's own terms: of PostgreSQL's COMMIT the end of its record, of
+    /// MySQL the number of the transaction's GTID.
     pub lsn: u64,
+    /// What the changes of one transaction and its commit have in common.
     pub xid: String,
-    pub data: String,
+    pub change: Change,
 }
 
 /// What was counted, and what contradicts the promises.
 #[derive(Debug, Default)]
 pub struct Report {
     pub violations: Vec<String>,
+    /// What didn't come about in time; filled by the caller.
+    pub late: Vec<String>,
     pub acknowledged: usize,
     pub refused: BTreeMap<String, usize>,
     pub lost: usize,
@@ -56,7 +69,8 @@ impl Report {
     }
 }
 
-/// SQLSTATEs that a refused write may have, and whether only around a fence.
+/// SQLSTATEs (of MySQL's own errors: numbers) that a refused write may have, and whether only
+/// around a fence.
 const KNOWN: &[(&str, bool)] = &[
     ("ZF001", true),
     ("ZF002", true),
@@ -65,6 +79,7 @@ const KNOWN: &[(&str, bool)] = &[
     ("ZF010", true),
     // The engine's own: a direct session that waits for the engine lock.
     ("55P03", true),
+    ("1205", true),
     // The client's own: a savepoint rolled back.
     ("undone", false),
 ];
@@ -111,13 +126,12 @@ fn commits(log: &[LogRow]) -> BTreeMap<i64, u64> {
     let mut open: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     let mut commits = BTreeMap::new();
     for row in log {
-        if row.data.starts_with("COMMIT") {
-            for id in open.remove(row.xid.as_str()).unwrap_or_default() {
-                commits.insert(id, row.lsn);
+        match row.change {
+            Change::Insert(id) => open.entry(&row.xid).or_default().push(id),
+            Change::Commit => {
+                let ids = open.remove(row.xid.as_str()).unwrap_or_default();
+                commits.extend(ids.into_iter().map(|id| (id, row.lsn)));
             }
-        } else if let Some((_, values)) = row.data.split_once("INSERT: id[bigint]:") {
-            let id = values.split(' ').next().and_then(|id| id.parse().ok());
-            open.entry(&row.xid).or_default().extend::<Option<i64>>(id);
         }
     }
     commits

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Attempt, Dice, End, History};
+use super::lane::Crewed;
+use super::{Dice, Done, End, History, Try};
 use crate::acceptance::{PATIENCE, Site};
 use crate::support::wire::{
     Answer, Failed, bind, copy_data, copy_done, execute, parse, query, sync,
@@ -15,7 +16,7 @@ use crate::support::wire::{
 use crate::support::{Wire, poll};
 
 /// One client.
-pub struct Client<'a> {
+struct Client<'a> {
     site: &'a Site<'a>,
     history: &'a History,
     name: String,
@@ -24,31 +25,17 @@ pub struct Client<'a> {
     direct: bool,
 }
 
-/// One attempt under way.
-struct Try {
-    kind: &'static str,
-    ids: Vec<i64>,
-    begun: Duration,
-    open: Option<Duration>,
-    wrote: Option<Duration>,
-    committing: Option<Duration>,
+impl Crewed for Site<'_> {
+    fn work(&self, history: &History, name: &str, direct: bool, dice: Dice, stop: &AtomicBool) {
+        let client =
+            Client { site: self, history, name: name.to_owned(), dice, wire: None, direct };
+        client.run(stop);
+    }
 }
 
-type Done = Result<(), End>;
-
-impl<'a> Client<'a> {
-    pub fn new(site: &'a Site<'a>, history: &'a History, name: &str, dice: Dice) -> Self {
-        let name = name.to_owned();
-        Self { site, history, name, dice, wire: None, direct: false }
-    }
-
-    /// A client that goes around the proxy.
-    pub fn direct(site: &'a Site<'a>, history: &'a History, dice: Dice) -> Self {
-        Self { direct: true, ..Self::new(site, history, "direct", dice) }
-    }
-
+impl Client<'_> {
     /// Works until `stop`.
-    pub fn run(mut self, stop: &AtomicBool) {
+    fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::SeqCst) {
             if self.direct {
                 self.around();
@@ -140,19 +127,11 @@ impl<'a> Client<'a> {
     }
 
     fn begin(&self, kind: &'static str, rows: usize) -> Try {
-        let ids = (0..rows).map(|_| self.history.id()).collect();
-        let begun = self.history.now();
-        Try { kind, ids, begun, open: None, wrote: None, committing: None }
+        self.history.begin(kind, rows)
     }
 
     fn note(&self, attempt: Try, done: Done) {
-        let ended = self.history.now();
-        let Try { kind, ids, begun, open, wrote, committing } = attempt;
-        let end = done.err().unwrap_or(End::Acknowledged);
-        let wrote = wrote.unwrap_or(begun);
-        let client = self.name.clone();
-        let attempt = Attempt { client, kind, ids, begun, open, wrote, committing, ended, end };
-        self.history.push(attempt);
+        self.history.note(&self.name, attempt, done);
     }
 
     /// One exchange that is one transaction.

@@ -2,14 +2,15 @@
 //!
 //! Purpose: one cycle is one operation: acquire under some policy, perhaps replayed, perhaps
 //! released before it was proven; every answer and its time goes into the history. Called by
-//! `history_pg.rs`. That a replay has no second effect is checked here, everything else later.
+//! `lane.rs`, whatever the engine. That a replay has no second effect is checked here, everything
+//! else later.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Dice, Fence, History, PATIENCE, log_end, lsn};
-use crate::acceptance::{Site, fail_after, force_after};
+use super::{Dice, Fence, History, PATIENCE, Place};
+use crate::acceptance::{fail_after, force_after};
 use crate::support::poll;
 use crate::support::proxy::uuid;
 
@@ -34,11 +35,12 @@ const PLANS: [Plan; 6] =
     [Plan::Clean, Plan::Short, Plan::GiveUp, Plan::Force, Plan::Race, Plan::Twice];
 
 /// One cycle.
-pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
+pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
     let plan = PLANS[usize::try_from(dice.below(6)).unwrap()];
     let policy = match plan {
         Plan::Clean | Plan::Race | Plan::Twice => fail_after(10_000),
-        Plan::Short | Plan::GiveUp => fail_after(1 + dice.below(60)),
+        Plan::Short => fail_after(site.drain_ms() + 1 + dice.below(60)),
+        Plan::GiveUp => fail_after(1 + dice.below(60 + site.drain_ms())),
         Plan::Force => force_after(1 + dice.below(150)),
     };
     let policy = held_sometimes(policy, dice);
@@ -58,6 +60,7 @@ pub fn cycle(site: &Site<'_>, history: &History, dice: &mut Dice) {
             released: Duration::MAX,
             plan: format!("{plan:?} {policy}"),
         },
+        last: String::new(),
     };
     match plan {
         Plan::Clean | Plan::Short | Plan::Force => {
@@ -103,26 +106,31 @@ fn receipt(answer: &Value) -> [Value; 5] {
         .map(|name| answer["receipt"][name].clone())
 }
 
-struct Cycle<'a> {
-    site: &'a Site<'a>,
+struct Cycle<'a, P> {
+    site: &'a P,
     history: &'a History,
     operation: String,
     fence: Fence,
+    /// Why the last answer was no proof.
+    last: String,
 }
 
-impl Cycle<'_> {
+impl<P: Place> Cycle<'_, P> {
     fn note(&mut self, answer: &(u16, Value)) {
         self.note_at(answer, self.history.now());
     }
 
     fn note_at(&mut self, answer: &(u16, Value), at: Duration) {
         match answer.0 {
-            202 => drop(self.fence.closed.get_or_insert(at)),
+            202 => {
+                self.fence.closed.get_or_insert(at);
+                self.last = format!("{} {}", answer.1["reason"], answer.1["drain"]["blockers"]);
+            }
             200 => {
                 self.fence.closed.get_or_insert(at);
                 let boundary = &answer.1["fence"]["frozen_boundary"]["value"];
                 if self.fence.fenced.is_none() {
-                    self.fence.boundary = boundary.as_str().map(lsn);
+                    self.fence.boundary = boundary.as_str().map(|at| self.site.position(at));
                 }
                 self.fence.fenced.get_or_insert(at);
             }
@@ -138,8 +146,7 @@ impl Cycle<'_> {
             (answer.0 != 202).then_some(())
         });
         if done.is_none() {
-            let seen = self.site.inspect();
-            self.history.fault(format!("never proven: {:#}", seen["drain"]));
+            self.history.late(format!("never proven ({}): {}", self.fence.plan, self.last));
         }
     }
 
@@ -157,9 +164,13 @@ impl Cycle<'_> {
         let (site, history) = (self.site, self.history);
         let (answer, at) = std::thread::scope(|scope| {
             let acquire = scope.spawn(|| (site.acquire(body), history.now()));
-            site.wait("the gate is closed", |seen| {
-                seen["fence"]["operation_id"] == self.operation.as_str()
+            let closed = poll(PATIENCE, || {
+                let seen = site.inspect();
+                (seen["fence"]["operation_id"] == self.operation.as_str()).then_some(())
             });
+            if closed.is_none() {
+                history.late(format!("the gate isn't closed: {:#}", site.inspect()));
+            }
             history.wait_more(wait);
             self.release();
             acquire.join().unwrap()
@@ -185,7 +196,7 @@ impl Cycle<'_> {
 
     /// Releases; the record may move between looking and asking, then once more.
     fn release(&mut self) {
-        self.fence.log_end = log_end(self.site);
+        self.fence.log_end = self.site.log_end();
         self.fence.releasing = self.history.now();
         let mut last = (0, Value::Null);
         let done = poll(PATIENCE, || {
@@ -194,7 +205,7 @@ impl Cycle<'_> {
         });
         self.fence.released = self.history.now();
         if done.is_none() {
-            self.history.fault(format!("not released: {:#}", last.1));
+            self.history.late(format!("not released: {:#}", last.1));
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Histories: what clients did and were told, when fences rose and fell, and the engine's own log.
 //!
-//! Purpose: the records that `check.rs` is made over, and the seeded dice. `clients.rs` and
-//! `fences.rs` fill them. Times are since the history's start, of one clock for all threads.
+//! Purpose: the records that `check.rs` is made over, and the seeded dice. `fences.rs` and the
+//! clients (`clients.rs` for PostgreSQL, `my_clients.rs` for MySQL) fill them. Times are since the
+//! history's start, of one clock for all threads. What differs by engine is behind [`Place`].
 //!
-//! Who uses it: `tests/history_pg.rs` (random schedules) and `tests/arms_pg.rs` (one schedule per
-//! removed guard). It judges nothing and knows nothing of the library's types.
+//! Who uses it: `tests/history_pg.rs` and `history_mysql.rs` (random schedules), `tests/arms_pg.rs`
+//! and `arms_mysql.rs` (one schedule per removed guard). It judges nothing and knows nothing of the
+//! library's types.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
@@ -12,27 +14,51 @@
 pub mod check;
 pub mod clients;
 pub mod fences;
+pub mod lane;
+pub mod pg_place;
+pub mod scene;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::acceptance::Site;
+use serde_json::Value;
+
 use crate::support::poll;
 use check::LogRow;
 
 /// How long others may take to do something on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The table of numbered rows, and a view that hides a function that writes to it.
-const TABLES: &str = "
-CREATE TABLE h (id bigint, who text);
-CREATE FUNCTION hidden_write() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-  INSERT INTO h VALUES (current_setting('h.n')::bigint, 'hidden');
-  RETURN current_setting('h.n')::bigint;
-END $$;
-CREATE VIEW hidden AS SELECT hidden_write() AS id;";
+/// What a history needs of a database behind a proxy, whichever engine it is.
+pub trait Place: Sync {
+    /// Makes the table `h` of numbered rows, and what hides a write to it; from here on the
+    /// engine's log is kept.
+    fn make(&self);
+
+    /// The numbers in `h`, sorted.
+    fn table(&self) -> Vec<i64>;
+
+    /// The changes of `h` in the engine's log, decoded. Whatever kept the log goes.
+    fn log(&self) -> Vec<LogRow>;
+
+    /// The engine's log position now.
+    fn log_end(&self) -> u64;
+
+    /// The position that a record's `frozen_boundary` names.
+    fn position(&self, boundary: &str) -> u64;
+
+    /// What a drain needs while writers come and go, roughly: a deadline that is always shorter
+    /// would never see a proof.
+    fn drain_ms(&self) -> u64;
+
+    fn inspect(&self) -> Value;
+    fn acquire_body(&self, operation: &str, policy: &Value) -> Value;
+    fn acquire(&self, body: &Value) -> (u16, Value);
+    fn release_body(&self, operation: &str) -> Value;
+    fn release(&self, body: &Value) -> (u16, Value);
+}
 
 /// A seeded generator of 64-bit numbers (a Weyl sequence through two rounds of mixing).
 #[derive(Clone)]
@@ -94,6 +120,19 @@ pub struct Attempt {
     pub end: End,
 }
 
+/// How the work of a [`Try`] went.
+pub type Done = Result<(), End>;
+
+/// One attempt under way.
+pub struct Try {
+    pub kind: &'static str,
+    pub ids: Vec<i64>,
+    pub begun: Duration,
+    pub open: Option<Duration>,
+    pub wrote: Option<Duration>,
+    pub committing: Option<Duration>,
+}
+
 /// One fence from its command to its release.
 #[derive(Debug, Clone)]
 pub struct Fence {
@@ -124,15 +163,15 @@ pub struct History {
     pub fences: Mutex<Vec<Fence>>,
     /// Reads that failed, and whatever else must never happen.
     pub faults: Mutex<Vec<String>>,
+    /// What didn't come about in time: no promise is broken by it.
+    pub late: Mutex<Vec<String>>,
     pub reads: AtomicU64,
 }
 
 impl History {
-    /// An empty history of a site that gets its tables here, and the slot that keeps its log.
-    pub fn of(site: &Site<'_>) -> Self {
-        site.setup(TABLES);
-        let slot = "SELECT pg_create_logical_replication_slot";
-        site.sql(&format!("{slot}('h_{}', 'test_decoding')", site.db));
+    /// An empty history of a place that gets its tables here.
+    pub fn of(place: &impl Place) -> Self {
+        place.make();
         Self {
             start: Instant::now(),
             ids: AtomicI64::new(1),
@@ -140,6 +179,7 @@ impl History {
             attempts: Mutex::default(),
             fences: Mutex::default(),
             faults: Mutex::default(),
+            late: Mutex::default(),
             reads: AtomicU64::new(0),
         }
     }
@@ -151,6 +191,23 @@ impl History {
     /// A number nobody used.
     pub fn id(&self) -> i64 {
         self.ids.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Begins an attempt with numbers of its own.
+    pub fn begin(&self, kind: &'static str, rows: usize) -> Try {
+        let ids = (0..rows).map(|_| self.id()).collect();
+        let begun = self.now();
+        Try { kind, ids, begun, open: None, wrote: None, committing: None }
+    }
+
+    /// Notes how an attempt ended.
+    pub fn note(&self, client: &str, attempt: Try, done: Done) {
+        let ended = self.now();
+        let Try { kind, ids, begun, open, wrote, committing } = attempt;
+        let end = done.err().unwrap_or(End::Acknowledged);
+        let wrote = wrote.unwrap_or(begun);
+        let client = client.to_owned();
+        self.push(Attempt { client, kind, ids, begun, open, wrote, committing, ended, end });
     }
 
     pub fn push(&self, attempt: Attempt) {
@@ -167,53 +224,39 @@ impl History {
         self.faults.lock().unwrap().push(what);
     }
 
+    pub fn late(&self, what: String) {
+        self.late.lock().unwrap().push(what);
+    }
+
     /// Waits until clients have done `more` further things.
     pub fn wait_more(&self, more: u64) {
         let goal = self.count.load(Ordering::SeqCst) + more;
         let done = poll(PATIENCE, || (self.count.load(Ordering::SeqCst) >= goal).then_some(()));
         if done.is_none() {
-            self.fault(format!("clients did not do {more} more things within {PATIENCE:?}"));
+            self.late(format!("clients did not do {more} more things within {PATIENCE:?}"));
         }
     }
 
-    /// Reads table and log, and checks everything against everything. The slot goes.
-    pub fn verdict(&self, site: &Site<'_>) -> check::Report {
-        let table = site.sql("SELECT id FROM h ORDER BY id");
-        let table: Vec<i64> = table.lines().map(|id| id.parse().unwrap()).collect();
-        let log = decoded(site);
-        site.sql(&format!("SELECT pg_drop_replication_slot('h_{}')", site.db));
+    /// Reads table and log, and checks everything against everything.
+    pub fn verdict(&self, place: &impl Place) -> check::Report {
+        let (table, log) = (place.table(), place.log());
         let (attempts, fences) = (self.attempts.lock().unwrap(), self.fences.lock().unwrap());
         let mut report = check::check(&attempts, &fences, &table, &log);
         report.violations.extend(self.faults.lock().unwrap().iter().cloned());
+        report.late.clone_from(&self.late.lock().unwrap());
         report
     }
-}
 
-/// The rows of `h` and the commits in the engine's log.
-fn decoded(site: &Site<'_>) -> Vec<LogRow> {
-    // Decoding ends where the log is flushed, and these engines don't wait for that.
-    site.sql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'h', 'end')");
-    let sql = format!(
-        "SELECT (lsn - '0/0'::pg_lsn)::text, xid::text, data
-         FROM pg_logical_slot_get_changes('h_{}', NULL, NULL)",
-        site.db
-    );
-    let row = |line: &str| {
-        let mut parts = line.splitn(3, '|');
-        let mut part = || parts.next().unwrap().to_owned();
-        LogRow { lsn: part().parse().unwrap(), xid: part(), data: part() }
-    };
-    site.sql(&sql).lines().map(row).collect()
-}
-
-/// `A/B` as a number.
-pub fn lsn(text: &str) -> u64 {
-    let (high, low) = text.split_once('/').unwrap();
-    let part = |text| u64::from_str_radix(text, 16).unwrap();
-    (part(high) << 32) | part(low)
-}
-
-/// The engine's log position now.
-pub fn log_end(site: &Site<'_>) -> u64 {
-    lsn(&site.sql("SELECT pg_current_wal_insert_lsn()"))
+    /// How often each kind of work was acknowledged and not, for people.
+    pub fn kinds(&self) -> BTreeMap<&'static str, (u32, u32)> {
+        let mut kinds = BTreeMap::<_, (u32, u32)>::new();
+        for attempt in self.attempts.lock().unwrap().iter() {
+            let of = kinds.entry(attempt.kind).or_default();
+            match attempt.end {
+                End::Acknowledged => of.0 += 1,
+                End::Refused(_) | End::Lost(_) => of.1 += 1,
+            }
+        }
+        kinds
+    }
 }

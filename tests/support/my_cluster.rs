@@ -396,6 +396,15 @@ pub fn dump_program(flavour: MyFlavour) -> PathBuf {
     root_folder(flavour).join("usr/bin").join(name)
 }
 
+/// `mariadb-binlog` or `mysqlbinlog`.
+pub fn binlog_program(flavour: MyFlavour) -> PathBuf {
+    let name = match flavour {
+        MyFlavour::MariaDb => "mariadb-binlog",
+        MyFlavour::MySql => "mysqlbinlog",
+    };
+    root_folder(flavour).join("usr/bin").join(name)
+}
+
 /// The server, with its settings from one file and the rest from where its programs are.
 fn server_command(flavour: MyFlavour, settings: &Path) -> Vec<OsString> {
     let mut command = vec![server_program(flavour).into_os_string()];
