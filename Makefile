@@ -57,6 +57,7 @@ soak:
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_mysql histories -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture
+	FENCEWIRE_SLOW=1 cargo test --test badinput_mysql never_finish -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test relay_pg a_value_of_any_size -- --nocapture
 	FENCEWIRE_BYPASS_CASES=$(SOAK_BYPASSES) FENCEWIRE_BYPASS_SEED=$$(date +%s) \
 	  cargo test --test generated_pg nothing_generated -- --nocapture

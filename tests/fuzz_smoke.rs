@@ -83,6 +83,75 @@ const WIRE_WORDS: &[&[u8]] = &[
     b"Z\0\0\0\x05E",
 ];
 
+const MY_SQL_WORDS: &[&[u8]] = &[
+    b"'",
+    b"\"",
+    b"`",
+    b"--",
+    b"-- ",
+    b"#",
+    b"\n",
+    b"/*",
+    b"*/",
+    b"/*!",
+    b"/*!50000",
+    b"/*!99999 ",
+    b"/*M!",
+    b"/*+",
+    b";",
+    b"(",
+    b")",
+    b"\\",
+    b"\0",
+    b"\xa0",
+    b"\xbf\x5c\x27",
+    b"\xe4\xb8",
+    b"_utf8mb4'",
+    b"N'",
+    b"0x",
+    b"@",
+    b"@@",
+    b":=",
+    b".1e",
+    b" SELECT ",
+    b" INSERT ",
+    b" WITH ",
+    b" INTO ",
+    b" FOR UPDATE ",
+    b" COMMIT ",
+    b" SET ",
+    b" XA END ",
+    b" CALL p()",
+];
+const MY_WIRE_WORDS: &[&[u8]] = &[
+    b"\x09\0\0\0\x03SELECT 1",
+    b"\x09\0\0\0\x16SELECT ?",
+    b"\x0a\0\0\0\x17\0\0\x02\0\0\x01\0\0\0",
+    b"\x01\0\0\0\x0e",
+    b"\x01\0\0\0\x01",
+    b"\x01\0\0\0\x1f",
+    b"\x05\0\0\0\x19\0\0\x02\0",
+    b"\x04\0\0\0\x02app",
+    b"\x03\0\0\0\x05no",
+    b"\x02\0\0\0\x11u",
+    b"\xff\xff\xff\0\x03",
+    b"\x01\0\0\0\xef",
+    b"\0\0\0\0",
+    b"\0\0\0\x03",
+    b"\xff\xff\xff\xff",
+    b"\xfb",
+    b"\xfc",
+    b"\xfe",
+    b"\x05\0\0\x05\xfe\0\0\x02\0",
+    b"\x05\0\0\x05\xfe\0\0\x0a\0",
+    b"\x07\0\0\x01\0\0\0\x02\0\0\0",
+    b"\x07\0\0\x01\0\0\0\x01\x40\0\0",
+    b"\x09\0\0\x01\xff\x15\x04#28000",
+    b"\x01\0\0\x01\x01",
+    b"mysql_native_password\0",
+    b"caching_sha2_password\0",
+];
+
 const TARGETS: &[Target] = &[
     Target { name: "lexer", entry: sql::fuzzing::lexer, seeds: texts, words: SQL_WORDS },
     Target { name: "classifier", entry: sql::fuzzing::classifier, seeds: texts, words: SQL_WORDS },
@@ -103,6 +172,36 @@ const TARGETS: &[Target] = &[
         entry: wire::pg::fuzzing::startup,
         seeds: startups,
         words: WIRE_WORDS,
+    },
+    Target {
+        name: "mysql_lexer",
+        entry: sql::fuzzing::mysql_lexer,
+        seeds: my_texts,
+        words: MY_SQL_WORDS,
+    },
+    Target {
+        name: "mysql_classifier",
+        entry: sql::fuzzing::mysql_classifier,
+        seeds: my_texts,
+        words: MY_SQL_WORDS,
+    },
+    Target {
+        name: "mysql_frames",
+        entry: wire::mysql::fuzzing::frames,
+        seeds: my_conversations,
+        words: MY_WIRE_WORDS,
+    },
+    Target {
+        name: "mysql_answers",
+        entry: wire::mysql::fuzzing::answers,
+        seeds: my_replies,
+        words: MY_WIRE_WORDS,
+    },
+    Target {
+        name: "mysql_login",
+        entry: wire::mysql::fuzzing::login,
+        seeds: my_logins,
+        words: MY_WIRE_WORDS,
     },
 ];
 
@@ -152,6 +251,102 @@ fn startups() -> Vec<Vec<u8>> {
         b"user\0app\0database\0app\0options\0-c a=b\0\0".to_vec(),
         b"user\0app\0\0".to_vec(),
         b"user\0app\0_pq_.x\x001\0replication\0database\0\0".to_vec(),
+    ]
+}
+
+/// The MySQL classifier's own cases, likewise.
+fn my_texts() -> Vec<Vec<u8>> {
+    let lines = include_str!("../src/sql/mysql/cases.txt").lines();
+    let texts = lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('|'));
+    let both = |(_, text): (&str, &str)| {
+        [b"\0", b"\x01"].map(|engine| [engine.as_slice(), text.trim().as_bytes()].concat())
+    };
+    texts.flat_map(both).collect()
+}
+
+fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+    [&length[..3], &[sequence], payload].concat()
+}
+
+fn my_command(opcode: u8, argument: &[u8]) -> Vec<u8> {
+    packet(0, &[&[opcode], argument].concat())
+}
+
+fn my_conversations() -> Vec<Vec<u8>> {
+    let execute = my_command(0x17, b"\0\0\x02\0\0\x01\0\0\0");
+    let change = my_command(0x11, b"u\0\0app\0\x2d\0mysql_native_password\0");
+    let others = [
+        my_command(0x0e, b""),
+        my_command(0x02, b"app"),
+        my_command(0x04, b"t\0"),
+        my_command(0x18, b"\0\0\x02\0\0\0xyz"),
+        my_command(0x1c, b"\0\0\x02\0\x01\0\0\0"),
+        change,
+        my_command(0x1f, b""),
+        my_command(0x19, b"\0\0\x02\0"),
+        my_command(0x12, b"\x04\0\0\0\0\0\x01\0\0\0"),
+        my_command(0x01, b""),
+    ];
+    let mut all = vec![[b"\x05".to_vec(), others.concat()].concat()];
+    // Each text once, though the cases are there for either engine.
+    for text in my_texts().iter().step_by(2) {
+        let sql = &text[1..];
+        all.push([b"\x03".to_vec(), my_command(3, sql), my_command(0x0e, b"")].concat());
+        all.push([b"\x16".to_vec(), my_command(0x16, sql), execute.clone()].concat());
+        let listed = [b"\0\x01", sql].concat();
+        all.push([b"\x44".to_vec(), my_command(3, &listed), my_command(0x0e, b"")].concat());
+    }
+    all
+}
+
+fn my_replies() -> Vec<Vec<u8>> {
+    let ok = |status: u8| packet(1, &[0, 0, 0, status, 0, 0, 0]);
+    let eof = |sequence: u8, status: u8| packet(sequence, &[0xfe, 0, 0, status, 0]);
+    let column = packet(2, b"\x03def\0\0\0\x01c\0\x0c\x2d\0\0\0\0\0\xfd\0\0\0\0\0");
+    let rows = |status: u8| {
+        let row = packet(4, b"\x03abc");
+        [packet(1, &[1]), column.clone(), eof(3, 2), row, eof(5, status)].concat()
+    };
+    let tracked = packet(1, b"\0\0\0\x02\x40\0\0\0\x0a\0\x08\x01a\x05value");
+    let error = packet(1, b"\xff\x00\x07#25006no");
+    let prepared = packet(1, &[0, 0, 0, 2, 0, 1, 0, 1, 0, 0, 0, 0]);
+    let switch = packet(2, b"\xfemysql_native_password\x0001234567890123456789\0");
+    vec![
+        [b"\x01\0".to_vec(), ok(2)].concat(),
+        [b"\x02\0".to_vec(), rows(2)].concat(),
+        [b"\x02\0".to_vec(), rows(10), rows(10), ok(3)].concat(),
+        [b"\x15\0".to_vec(), packet(1, &[1]), column.clone(), ok(2)].concat(),
+        [b"\x23\0".to_vec(), tracked].concat(),
+        [b"\x03\0".to_vec(), packet(1, b"\xfb/etc/passwd")].concat(),
+        [b"\x04\0".to_vec(), error.clone()].concat(),
+        [b"\x04\x01".to_vec(), prepared, column.clone(), eof(3, 2), column.clone(), eof(5, 2)]
+            .concat(),
+        [b"\x03\x02".to_vec(), packet(1, b"Uptime: 1")].concat(),
+        [b"\x03\x03".to_vec(), column, eof(3, 2)].concat(),
+        [b"\x03\x04".to_vec(), packet(1, b"\0\0x"), eof(2, 0x82)].concat(),
+        [b"\x03\x05".to_vec(), ok(2)].concat(),
+        [b"\x03\x06".to_vec(), switch, ok(2)].concat(),
+        [b"\x03\x07".to_vec(), packet(1, b"\0event"), eof(2, 2)].concat(),
+        [b"\x03\x08".to_vec(), error].concat(),
+    ]
+}
+
+fn my_logins() -> Vec<Vec<u8>> {
+    let login = |bits: u32, tail: &[u8]| {
+        let head = [0, 0, 0, 1, 45].into_iter().chain([0; 23]);
+        bits.to_le_bytes().into_iter().chain(head).chain(tail.iter().copied()).collect()
+    };
+    let mut greeting = b"\x0a5.5.5-10.11.19-MariaDB\0\x07\x01\0\0abcdefgh\0".to_vec();
+    greeting.extend([0xfe, 0xff, 8, 2, 0, 0xff, 0x81, 21, 0, 0, 0, 0, 0, 0, 0x1f, 0, 0, 0]);
+    greeting.extend(b"ijklmnopqrst\0mysql_native_password\0");
+    let secure = 1 << 9 | 1 << 15;
+    vec![
+        greeting,
+        login(secure, b"me\0\0"),
+        login(secure | 1 << 3 | 1 << 19, b"me\0\x03xyzapp\0mysql_native_password\0"),
+        login(1 << 9 | 1 << 21 | 1 << 20, b"me\0\x03xyz\x05\x01a\x02bc"),
+        login(1 << 9 | 1, b"me\0xyz\0"),
     ]
 }
 
@@ -255,10 +450,33 @@ fn canary(data: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// A reader of MySQL packets that takes a payload's end for the command's, as one of ours might.
+fn my_canary(data: &[u8]) -> Result<(), String> {
+    let mut rest = data.get(1..).unwrap_or_default();
+    while let [a, b, c, _, behind @ ..] = rest {
+        let length = u32::from_le_bytes([*a, *b, *c, 0]);
+        let length = usize::try_from(length).map_err(|e| e.to_string())?;
+        if length == 0xff_ffff {
+            return Err("a payload that goes on".to_owned());
+        }
+        rest = behind.get(length..).unwrap_or_default();
+    }
+    Ok(())
+}
+
 /// Control arm: with a planted bug the same machinery must find something.
 #[test]
 fn the_canary_is_found() {
-    let target = Target { name: "canary", entry: canary, seeds: conversations, words: WIRE_WORDS };
-    let found = run(&target, 0x5eed_0001, RUNS);
-    assert!(found.is_some(), "{RUNS} inputs and the planted bug was not found");
+    for target in [
+        Target { name: "canary", entry: canary, seeds: conversations, words: WIRE_WORDS },
+        Target {
+            name: "my_canary",
+            entry: my_canary,
+            seeds: my_conversations,
+            words: MY_WIRE_WORDS,
+        },
+    ] {
+        let found = run(&target, 0x5eed_0001, RUNS);
+        assert!(found.is_some(), "{}: {RUNS} inputs and the bug was not found", target.name);
+    }
 }

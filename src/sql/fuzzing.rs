@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::classify::Classifier;
 use super::dialect::{Encoding, PgLexing};
-use super::lexer::{Lexer, Token, TokenKind, Unlexable};
+use super::lexer::{Lexer, Scan, Token, TokenKind, Unlexable};
+use super::mysql::{self, MyEncoding, MyLexer, MyLexing, MyServer};
 use super::statement::{Classified, StatementClass};
 use super::trusted::Trusted;
 
@@ -19,7 +20,10 @@ fn rules(data: &[u8]) -> Option<(PgLexing, &[u8])> {
 }
 
 fn tokens(text: &[u8], lexing: PgLexing) -> Result<Vec<Token>, Unlexable> {
-    let mut lexer = Lexer::new(text, lexing);
+    all_of(text, Lexer::new(text, lexing))
+}
+
+fn all_of(text: &[u8], mut lexer: impl Scan) -> Result<Vec<Token>, Unlexable> {
     let mut all = Vec::new();
     // A token has at least one byte: more than the text has bytes can't be.
     for _ in 0..=text.len() {
@@ -38,8 +42,12 @@ fn tokens(text: &[u8], lexing: PgLexing) -> Result<Vec<Token>, Unlexable> {
 pub fn lexer(data: &[u8]) -> Result<(), String> {
     let Some((lexing, text)) = rules(data) else { return Ok(()) };
     let Ok(tokens) = tokens(text, lexing) else { return Ok(()) };
+    in_order(text, &tokens)
+}
+
+fn in_order(text: &[u8], tokens: &[Token]) -> Result<(), String> {
     let mut end = 0;
-    for token in &tokens {
+    for token in tokens {
         let (from, to) = (token.start as usize, token.end as usize);
         if from < end || to <= from || to > text.len() {
             return Err(format!("token {token:?} behind byte {end} of {}", text.len()));
@@ -90,4 +98,67 @@ pub fn classifier(data: &[u8]) -> Result<(), String> {
     }
     let more = ask(&[text, b"\n; DELETE FROM t"].concat());
     expect("with a write behind it", more, more.is_writer())
+}
+
+/// As [`rules`], for the MySQL family: flavour, modes and character set.
+fn my_rules(data: &[u8]) -> Option<(MyLexing, &[u8])> {
+    let (first, text) = data.split_first()?;
+    let greeting = if first & 1 == 0 { "5.5.5-10.11.19-MariaDB-log" } else { "9.7.4-2" };
+    let standard = MyLexing::standard(MyServer::from_greeting(greeting));
+    let encoding = match first >> 3 & 3 {
+        0 => MyEncoding::Utf8,
+        1 => MyEncoding::AsciiSafe,
+        2 => MyEncoding::Unsafe,
+        _ => MyEncoding::Alien,
+    };
+    let lexing = MyLexing {
+        ansi_quotes: (first & 2 != 0).into(),
+        no_backslash_escapes: (first & 4 != 0).into(),
+        encoding,
+        ..standard
+    };
+    Some((lexing, text))
+}
+
+/// The twin of [`lexer`] for the MySQL family.
+///
+/// # Errors
+/// The property that doesn't hold.
+pub fn mysql_lexer(data: &[u8]) -> Result<(), String> {
+    let Some((lexing, text)) = my_rules(data) else { return Ok(()) };
+    for reading in mysql::readings(lexing, text) {
+        if let Ok(tokens) = all_of(text, MyLexer::new(text, reading)) {
+            in_order(text, &tokens)?;
+        }
+    }
+    Ok(())
+}
+
+/// The twin of [`classifier`] for the MySQL family, where moreover a session of which less is known
+/// never gets a milder answer.
+///
+/// # Errors
+/// The property that doesn't hold.
+pub fn mysql_classifier(data: &[u8]) -> Result<(), String> {
+    let Some((lexing, text)) = my_rules(data) else { return Ok(()) };
+    let mut classifier = fresh();
+    let first = classifier.classify(text, lexing).class();
+    let ask = |text: &[u8], lexing| fresh().classify(text, lexing).class();
+    let expect = |what: &str, found: StatementClass, wanted: bool| {
+        if wanted { Ok(()) } else { Err(format!("{first} became {found} {what}")) }
+    };
+    let again = classifier.classify(text, lexing).class();
+    expect("when it was asked again", again, again == first)?;
+    // At a NUL the engine's text ends: behind it nothing may stand.
+    let behind = if text.contains(&0) { b"".as_slice() } else { b"\n-- d" };
+    let commented = ask(&[b"/* a */ -- c\n".as_slice(), text, behind].concat(), lexing);
+    expect("between comments", commented, commented == first)?;
+    let more = ask(&[text, b"\n; DELETE FROM t"].concat(), lexing);
+    expect("with a write behind it", more, more.is_writer())?;
+    // Where not even ASCII is itself no text can be read: less can't be known.
+    if lexing.encoding == MyEncoding::Alien {
+        return expect("although it can't be read", first, first == StatementClass::Unprovable);
+    }
+    let doubtful = ask(text, lexing.uncertain());
+    expect("when less is known", doubtful, doubtful.is_writer() || !first.is_writer())
 }

@@ -103,6 +103,15 @@ fn one_packet_answers() {
     assert_eq!(run(MODERN, Reply::Ok, &[eof(2)]), done(2));
 }
 
+/// MySQL bug 83346, reported as proxysql 3251 and 3296: rows from the query cache.
+#[test]
+fn an_eof_where_an_ok_was_agreed_on_is_told_by_its_length() {
+    let packets = |end: Vec<u8>| [vec![1], column(), row(), end];
+    assert_eq!(run(MODERN, Reply::Results, &packets(eof(2))), done(2));
+    assert_eq!(run(MODERN, Reply::Results, &packets(ok_for_eof(2))), done(2));
+    assert_eq!(run(MODERN, Reply::Results, &packets(eof(0x0a))), Seen::Told(Status(0x0a)));
+}
+
 #[test]
 fn numbers_before_the_status_may_be_long() {
     let packet = [&b"\0\xfe\x01\x02\x03\x04\x05\x06\x07\x08\xfc\x01\x02"[..], &[3, 0, 0, 0]];

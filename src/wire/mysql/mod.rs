@@ -17,6 +17,9 @@ pub mod endpoint;
 pub(crate) mod engine;
 pub(crate) mod forced;
 pub(crate) mod frame;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub(crate) mod guard;
 pub mod own_key;
 pub(crate) mod prepared;

@@ -362,6 +362,36 @@ pub(crate) fn stream(accepted: Accepted) -> std::io::Result<Stream> {
     }
 }
 
+/// For the fuzzer: a login or a greeting that is taken goes on with all it had, and is taken again.
+#[cfg(debug_assertions)]
+pub(crate) fn survives_relaying(payload: &[u8]) -> Result<(), String> {
+    if let Some(first) = Greeting::parse(payload) {
+        let again = Greeting::parse(&first.for_clients(false)).ok_or("a greeting isn't taken")?;
+        let kept = (&again.version, again.thread, &again.nonce, &again.plugin)
+            == (&first.version, first.thread, &first.nonce, &first.plugin);
+        let less = again.offered == first.relayed(false);
+        if !kept || !less || again.payload.len() != payload.len() {
+            return Err(format!("{first:?} became {again:?}"));
+        }
+    }
+    let Some(first) = Login::parse(payload) else { return Ok(()) };
+    let Some(database) = first.database.as_deref().map(std::str::from_utf8).transpose().ok() else {
+        return Ok(());
+    };
+    for tls in [false, true] {
+        let packet = first.packet(tls, database);
+        let again = Login::parse(&packet).ok_or("a login isn't taken")?;
+        let same = (&again.user, &again.auth, &again.database, &again.plugin, &again.rest)
+            == (&first.user, &first.auth, &first.database, &first.plugin, &first.rest);
+        let others = again.wanted & !bits::RELAYED & !bits::SSL;
+        if !same || again.charset() != first.charset() || others != 0 {
+            // Their proofs of a password stay out of what is said.
+            return Err(format!("{first:?} became {again:?}"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

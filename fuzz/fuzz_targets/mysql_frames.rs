@@ -1,0 +1,8 @@
+//! See `fencewire::wire::mysql::fuzzing::frames`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Err(why) = fencewire::wire::mysql::fuzzing::frames(data) {
+        panic!("{why}");
+    }
+});
