@@ -28,11 +28,13 @@ pub enum Removable {
     Classifier,
     /// What was held at a closed gate is judged again before it goes on.
     HeldJudgement,
+    /// Backends of our own that a broken link left behind on the engine are ended.
+    EndStrays,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -42,6 +44,7 @@ impl Removable {
         Self::GenerationCheck,
         Self::Classifier,
         Self::HeldJudgement,
+        Self::EndStrays,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -57,6 +60,7 @@ impl Removable {
             Self::GenerationCheck => "generation-check",
             Self::Classifier => "classifier",
             Self::HeldJudgement => "held-judgement",
+            Self::EndStrays => "end-strays",
         }
     }
 
