@@ -71,11 +71,7 @@ enum Ending {
     Unheard,
 }
 
-async fn hold(
-    mut session: Session,
-    settings: &Settings,
-    mut inbox: mpsc::Receiver<Ask>,
-) -> Ending {
+async fn hold(mut session: Session, settings: &Settings, mut inbox: mpsc::Receiver<Ask>) -> Ending {
     let pause = Duration::from_millis(limits::LOCK_HOLDER_PING_MS);
     let mut ending = Ending::Unheard;
     loop {

@@ -18,6 +18,7 @@ pub(crate) mod engine;
 pub(crate) mod forced;
 pub(crate) mod frame;
 pub(crate) mod guard;
+pub(crate) mod held;
 pub mod own_key;
 pub(crate) mod prepared;
 pub(crate) mod program;
