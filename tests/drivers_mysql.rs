@@ -25,10 +25,19 @@ use support::proxy::uuid;
 use support::talk::{Language, Talk};
 use support::{Engine, MyCluster, MyFlavour, Proxy, ProxyOptions, poll};
 
+/// What a proxy is for. Each purpose has its own: while any schema of an engine is fenced, a CALL
+/// in another one may be refused too, because nobody can say what it reaches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Work,
+    Fences,
+}
+
 /// The proxy that takes TLS from clients and speaks to a flavour's server in plaintext or with TLS.
-fn proxy(flavour: MyFlavour, engine_tls: bool) -> &'static Proxy {
-    static PROXIES: [OnceLock<Proxy>; 4] = [const { OnceLock::new() }; 4];
-    let at = usize::from(engine_tls) + 2 * usize::from(flavour == MyFlavour::MySql);
+fn proxy(purpose: Purpose, flavour: MyFlavour, engine_tls: bool) -> &'static Proxy {
+    static PROXIES: [OnceLock<Proxy>; 8] = [const { OnceLock::new() }; 8];
+    let bits = [engine_tls, flavour == MyFlavour::MySql, purpose == Purpose::Fences];
+    let at = bits.iter().rev().fold(0, |sum, bit| 2 * sum + usize::from(*bit));
     PROXIES[at].get_or_init(|| {
         let mode = if engine_tls { "verify-full" } else { "disable" };
         Proxy::start_with(ProxyOptions {
@@ -45,7 +54,16 @@ fn direct(flavour: MyFlavour, tls: bool) -> MyTarget<'static> {
 }
 
 fn proxied(flavour: MyFlavour, client_tls: bool, engine_tls: bool) -> MyTarget<'static> {
-    let port = proxy(flavour, engine_tls).port();
+    behind(Purpose::Work, flavour, client_tls, engine_tls)
+}
+
+fn behind(
+    purpose: Purpose,
+    flavour: MyFlavour,
+    client_tls: bool,
+    engine_tls: bool,
+) -> MyTarget<'static> {
+    let port = proxy(purpose, flavour, engine_tls).port();
     MyTarget { cluster: MyCluster::shared(flavour), port, client_tls, engine_tls }
 }
 
@@ -96,12 +114,12 @@ macro_rules! on {
 
             #[test]
             fn fence_plain() {
-                <$driver>::fenced(&proxied(FLAVOUR, false, false));
+                <$driver>::fenced(&behind(Purpose::Fences, FLAVOUR, false, false));
             }
 
             #[test]
             fn fence_tls() {
-                <$driver>::fenced(&proxied(FLAVOUR, true, true));
+                <$driver>::fenced(&behind(Purpose::Fences, FLAVOUR, true, true));
             }
 
             #[test]
@@ -165,7 +183,7 @@ struct Site {
 
 impl Site {
     fn new(target: &MyTarget<'_>) -> Self {
-        let proxy = proxy(target.cluster.flavour(), target.engine_tls);
+        let proxy = proxy(Purpose::Fences, target.cluster.flavour(), target.engine_tls);
         Self { proxy, db: target.cluster.fresh_db() }
     }
 

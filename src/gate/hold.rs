@@ -1,6 +1,6 @@
 //! Programs that wait at a closed gate: bounded in count, bytes and time, in arrival order.
 //!
-//! Purpose: wire.md W20. [`HoldCore`] is the queue as a plain struct; [`Holds`] puts it behind a
+//! Purpose: wire.md W20. `HoldCore` is the queue as a plain struct; `Holds` puts it behind a
 //! lock, one per gate; a [`Place`] is one held program's place in it and leaves with its owner. A
 //! gate that moves calls who waits, in arrival order and at most `limits::HELD_CALLED_MAX` at a
 //! time; whoever is called asks admission again and leaves or stays (invariant 9: what waited is

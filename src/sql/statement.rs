@@ -233,7 +233,7 @@ impl Shape {
     }
 
     /// MySQL: the session's default schema may be another one behind this program: `USE`, or
-    /// `DROP DATABASE`, or a body nobody reads. See [`Detail::default_schema`].
+    /// `DROP DATABASE`, or a body nobody reads. See [`MyDetail::default_schema`].
     #[must_use]
     pub const fn changes_schema(self) -> bool {
         self.has(Self::CHANGES_SCHEMA)
@@ -308,7 +308,7 @@ pub struct MyDetail {
     /// them, since a text alone can't tell; a name that is no namespace's schema says nothing.
     ///
     /// As written, quotes undone, each once, at most
-    /// [`CLASSIFIED_SCHEMAS_MAX`](crate::base::limits::CLASSIFIED_SCHEMAS_MAX).
+    /// [`CLASSIFIED_SCHEMAS_MAX`].
     /// Whether `Shop` and `shop` are one is the engine's `lower_case_table_names` to say.
     pub schemas: Vec<String>,
     /// The program reaches schemas that `schemas` doesn't tell: too many names, one that can't be

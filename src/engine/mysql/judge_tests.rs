@@ -77,16 +77,16 @@ fn a_transaction_of_the_cutoff_blocks_unless_a_reader_of_ours_has_it() {
 #[test]
 fn a_table_lock_tells_a_writer_whatever_its_schema() {
     let elsewhere = Thread { schema: Some("other".to_owned()), ..in_transaction(7) };
-    assert_eq!(whys(&[], &[elsewhere.clone()], &ProxyView::default()), []);
+    assert_eq!(whys(&[], std::slice::from_ref(&elsewhere), &ProxyView::default()), []);
     let writing = Thread { lock: TableLock::Write, ..elsewhere };
-    assert_eq!(whys(&[], &[writing.clone()], &ProxyView::default()), [Why::Writing]);
+    assert_eq!(whys(&[], std::slice::from_ref(&writing), &ProxyView::default()), [Why::Writing]);
     assert_eq!(whys(&[], &[writing], &proxied_by(7, false)), [Why::Writing]);
 }
 
 #[test]
 fn a_killed_thread_and_an_orphan_block_until_they_are_gone() {
     let killed = Thread { command: "Killed".to_owned(), ..sleeping(7) };
-    assert_eq!(whys(&[], &[killed.clone()], &ProxyView::default()), [Why::RollingBack]);
+    assert_eq!(whys(&[], std::slice::from_ref(&killed), &ProxyView::default()), [Why::RollingBack]);
     assert_eq!(whys(&[], &[killed], &proxied_by(7, false)), [Why::RollingBack]);
     let mut undoing = in_transaction(7);
     undoing.transaction.as_mut().unwrap().rolling_back = true;
@@ -108,7 +108,10 @@ fn idle_sessions_streams_daemons_and_our_own_do_not_block() {
     let own = Thread { own: true, command: "Query".to_owned(), ..sleeping(9) };
     assert_eq!(whys(&[], &[stream, daemon, own], &sole), []);
     let busy = Thread { command: "Query".to_owned(), ..sleeping(7) };
-    assert_eq!(whys(&[], &[busy.clone()], &ProxyView::default()), [Why::DirectInTransaction]);
+    assert_eq!(
+        whys(&[], std::slice::from_ref(&busy), &ProxyView::default()),
+        [Why::DirectInTransaction]
+    );
     assert_eq!(whys(&[], &[busy], &proxied_by(7, true)), [Why::ProxyWriter]);
 }
 
