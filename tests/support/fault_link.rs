@@ -8,8 +8,9 @@
 //! Invariants: [`FaultLink::breaks`] returns when every connection of the kind has done as told, so
 //! that a test needs no time to pass. Nothing is buffered beyond one read per direction.
 //!
-//! Who uses it: `tests/link_pg.rs`, `tests/link_mysql.rs`. It knows nothing of the protocol beyond the first packet and
-//! the text that takes the lock. `acceptance/link.rs` is the smaller one, for a single session.
+//! Who uses it: `tests/link_pg.rs`, `tests/link_mysql.rs`. It knows nothing of the protocols beyond
+//! who speaks first, the first packet and the text that takes the lock. `acceptance/link.rs` is
+//! the smaller one, for a single session.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
