@@ -8,14 +8,14 @@
 # error when
 #   - a test fails twice,
 #   - a test program ends without saying which test failed (a crash, an abort),
-#   - more than three tests were flaky, or
+#   - more than five tests were flaky, or
 #   - the first failure says `VIOLATION:`; then a fence was found broken, or a proof wrong, and no
 #     second try takes that back.
 #
 #   FENCEWIRE_SECOND_TRY=0   no second tries: a failure is a failure
 set -uo pipefail
 
-FLAKY_MAX=3
+FLAKY_MAX=5
 threads=$1
 shift
 log=$(mktemp "${TMPDIR:-/tmp}/fencewire-test-log.XXXXXX")
