@@ -29,11 +29,13 @@ pub enum Removable {
     Classifier,
     /// What was held at a closed gate is judged again before it goes on.
     HeldJudgement,
+    /// Backends of our own that a broken link left behind on the engine are ended.
+    EndStrays,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -43,6 +45,7 @@ impl Removable {
         Self::GenerationCheck,
         Self::Classifier,
         Self::HeldJudgement,
+        Self::EndStrays,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -58,6 +61,7 @@ impl Removable {
             Self::GenerationCheck => "generation-check",
             Self::Classifier => "classifier",
             Self::HeldJudgement => "held-judgement",
+            Self::EndStrays => "end-strays",
         }
     }
 

@@ -178,10 +178,8 @@ impl EnginePort for MyPort {
         Box::pin(self.engine.cancel(backend))
     }
 
-    /// Not kept for this family: a holder that the engine doesn't know to be gone ends with its
-    /// `wait_timeout`.
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
-        Box::pin(async { Ok(0) })
+        Box::pin(self.engine.end_strays())
     }
 
     fn activity<'a>(

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::fences::Control;
 use super::port::EnginePort;
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::engine::EngineError;
 use crate::gate::registry::Gate;
@@ -70,6 +71,9 @@ impl Control {
     /// One sweep over all engines and gates.
     pub(super) async fn sweep_once(&self) {
         for (name, engine) in self.engines() {
+            if removed(Removable::EndStrays) {
+                break;
+            }
             match engine.end_strays().await {
                 Ok(0) => {}
                 Ok(ended) => tracing::warn!(

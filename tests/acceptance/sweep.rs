@@ -63,12 +63,19 @@ pub struct Park(PathBuf);
 impl Park {
     /// Starts the proxy anew, to park at the first passing of `step`.
     pub fn arm(proxy: &mut Proxy, step: &str) -> Self {
+        Self::arm_with(proxy, step, &[])
+    }
+
+    /// The same, with more environment.
+    pub fn arm_with(proxy: &mut Proxy, step: &str, more: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("park-{}", COUNT.fetch_add(1, Ordering::SeqCst));
         // Beside the state folder, which may be a small disk.
         let file = proxy.state_dir().with_file_name(name);
         proxy.kill9();
-        proxy.set_env(&[("FENCEWIRE_FAULT", &format!("{step}=park:{}", file.display()))]);
+        let plan = format!("{step}=park:{}", file.display());
+        let env = [&[("FENCEWIRE_FAULT", plan.as_str())], more].concat();
+        proxy.set_env(&env);
         proxy.restart();
         Self(file)
     }

@@ -8,8 +8,9 @@
 //! Invariants: [`FaultLink::breaks`] returns when every connection of the kind has done as told, so
 //! that a test needs no time to pass. Nothing is buffered beyond one read per direction.
 //!
-//! Who uses it: `tests/link_pg.rs`. It knows nothing of the protocol beyond the first packet and
-//! the text that takes the lock. `acceptance/link.rs` is the smaller one, for a single session.
+//! Who uses it: `tests/link_pg.rs`, `tests/link_mysql.rs`. It knows nothing of the protocols beyond
+//! who speaks first, the first packet and the text that takes the lock. `acceptance/link.rs` is
+//! the smaller one, for a single session.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,6 +86,8 @@ type Trigger = Option<(&'static [u8], Kind, Break)>;
 
 struct Shared {
     server: u16,
+    /// The server speaks first.
+    greets: bool,
     rules: watch::Sender<Rules>,
     all: Mutex<Vec<Arc<One>>>,
     /// Sides of the engine that weren't told, kept open.
@@ -101,15 +104,28 @@ pub struct FaultLink {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const TAKES_LOCK: &[u8] = b"IN SHARE MODE";
+const TAKES_LOCK: [&[u8]; 2] = [b"IN SHARE MODE", b"LOCK TABLES `"];
+/// What a control connection's first packet says of its maker, by family.
+const CONTROL_PG: &[u8] = b"application_name\0fencewire/";
+const CONTROL_MY: (&[u8], &[u8]) = (b"program_name", b"fencewire/");
 
 impl FaultLink {
     /// Leads to `server` on 127.0.0.1.
     pub fn to(server: u16) -> Self {
+        Self::leading(server, false)
+    }
+
+    /// The same for a server that speaks first, as MySQL does.
+    pub fn to_greeter(server: u16) -> Self {
+        Self::leading(server, true)
+    }
+
+    fn leading(server: u16, greets: bool) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let shared = Arc::new(Shared {
             server,
+            greets,
             rules: watch::Sender::new(Rules::default()),
             all: Mutex::default(),
             ghosts: Mutex::default(),
@@ -194,9 +210,24 @@ struct Ends {
 
 async fn carry(mut proxy: TcpStream, shared: Arc<Shared>) {
     let mut first = vec![0; 10_000];
+    let address = SocketAddr::from(([127, 0, 0, 1], shared.server));
+    let mut early = None;
+    if shared.greets {
+        let Ok(mut engine) = TcpStream::connect(address).await else { return };
+        let Ok(length @ 1..) = engine.read(&mut first).await else { return };
+        if proxy.write_all(&first[..length]).await.is_err() {
+            return;
+        }
+        early = Some(engine);
+    }
     let Ok(length @ 1..) = proxy.read(&mut first).await else { return };
     first.truncate(length);
-    let control = contains(&first, b"application_name\0fencewire/");
+    let control = if shared.greets {
+        // A length stands between the two.
+        contains(&first, CONTROL_MY.0) && contains(&first, CONTROL_MY.1)
+    } else {
+        contains(&first, CONTROL_PG)
+    };
     let one = Arc::new(One {
         client: !control,
         locking: AtomicBool::new(false),
@@ -204,8 +235,11 @@ async fn carry(mut proxy: TcpStream, shared: Arc<Shared>) {
         ended: AtomicBool::new(false),
     });
     shared.all.lock().unwrap().push(Arc::clone(&one));
-    let address = SocketAddr::from(([127, 0, 0, 1], shared.server));
-    if let Ok(engine) = TcpStream::connect(address).await {
+    let engine = match early {
+        Some(engine) => Ok(engine),
+        None => TcpStream::connect(address).await,
+    };
+    if let Ok(engine) = engine {
         let ends = Ends { proxy, engine, halved: false, left: None };
         copy(ends, first, &one, &shared).await;
     }
@@ -308,7 +342,7 @@ async fn send(
     one: &One,
     shared: &Shared,
 ) -> std::io::Result<()> {
-    if contains(bytes, TAKES_LOCK) {
+    if TAKES_LOCK.iter().any(|text| contains(bytes, text)) {
         one.locking.store(true, Ordering::SeqCst);
     }
     engine.write_all(bytes).await?;

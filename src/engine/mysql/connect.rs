@@ -48,6 +48,9 @@ pub(super) struct Connections {
     /// Threads of ours with the start of the server's run, oldest first; never held across an
     /// await. Ids begin anew with each run.
     own: Mutex<VecDeque<(u32, EngineTime)>>,
+    /// Those of them that may have a lock behind a connection that is gone on this side, oldest
+    /// first; never held across an await. The engine's word takes them out.
+    strays: Mutex<VecDeque<(u32, EngineTime)>>,
     /// Who holds the engine lock of which namespace; never held across an await.
     holders: Mutex<HashMap<Namespace, Holder>>,
     /// Attempts that failed since the last one that didn't.
@@ -88,6 +91,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
             idle: Mutex::default(),
             own: Mutex::default(),
+            strays: Mutex::default(),
             holders: Mutex::default(),
             failures: AtomicU32::new(0),
             last_look: tokio::sync::Mutex::default(),
@@ -101,6 +105,26 @@ impl Connections {
     /// Whether a thread is, or was, one of ours.
     pub(super) fn is_own(&self, thread: u32, run: EngineTime) -> bool {
         lock(&self.own).iter().any(|(own, start)| *own == thread && same_run(*start, run))
+    }
+
+    /// A thread of ours that had or was taking a lock has lost its connection on this side without
+    /// the engine's word that the lock is gone: behind a broken link it may outlive the fence.
+    pub(super) fn stray(&self, thread: u32, run: EngineTime) {
+        let mut strays = lock(&self.strays);
+        if strays.len() >= limits::STRAYS_MAX {
+            strays.pop_front();
+        }
+        strays.push_back((thread, run));
+    }
+
+    /// Threads of ours of which the engine hasn't said yet that they have no lock any more.
+    pub(super) fn strays(&self) -> Vec<(u32, EngineTime)> {
+        lock(&self.strays).iter().copied().collect()
+    }
+
+    /// The engine has said that this one is gone, or will end it.
+    pub(super) fn stray_gone(&self, stray: (u32, EngineTime)) {
+        lock(&self.strays).retain(|known| *known != stray);
     }
 
     pub(super) fn holders(&self) -> MutexGuard<'_, HashMap<Namespace, Holder>> {
@@ -284,12 +308,16 @@ impl Connections {
         last
     }
 
-    /// Asks for the end of one thread, whatever it does; used for our own that wait for locks.
-    pub(super) async fn kill_own(self: &Arc<Self>, thread: u32) {
+    /// Asks for the end of one thread, whatever it does; used for our own that wait for locks. One
+    /// that can't be ended now, behind a broken link, stays a stray.
+    pub(super) async fn kill_own(self: &Arc<Self>, (thread, run): (u32, EngineTime)) {
         let killed =
             async { self.control().await?.run("ending a lock attempt", &kill(thread)).await };
-        if let Err(error) = killed.await {
-            tracing::debug!(engine = %self.settings.name, thread, %error, "not killed");
+        match killed.await {
+            Ok(()) => self.stray_gone((thread, run)),
+            Err(error) => {
+                tracing::debug!(engine = %self.settings.name, thread, %error, "not killed");
+            }
         }
     }
 }

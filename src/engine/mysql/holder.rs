@@ -12,13 +12,14 @@
 //!
 //! Called by `lock` (which makes it), `boundary` and `census`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::connect::{Session, ask};
+use super::connect::{Connections, Session, ask};
 use crate::base::limits;
 use crate::engine::Settings;
 use crate::engine::error::EngineError;
@@ -47,20 +48,32 @@ pub(super) struct Keep {
 }
 
 /// Starts the task.
-pub(super) fn start(session: Session, settings: &Settings) -> (Holder, Keep) {
+pub(super) fn start(session: Session, connections: &Arc<Connections>) -> (Holder, Keep) {
     let (asks, inbox) = mpsc::channel(limits::CONTROL_CONNECTIONS_MAX);
     let (sender, ended) = watch::channel(false);
     let holder = Holder { thread: session.thread, asks: asks.downgrade(), ended: sender.clone() };
-    let settings = settings.clone();
+    let connections = Arc::clone(connections);
     let _detached = spawn_named("engine-lock-holder", async move {
-        hold(session, &settings, inbox).await;
+        let (thread, run) = (session.thread, session.run);
+        if hold(session, connections.settings(), inbox).await == Ending::Unheard {
+            // The engine may not know of the end: until it says so, the lock may be there.
+            connections.stray(thread, run);
+        }
         sender.send_replace(true);
     });
     (holder, Keep { asks, ended })
 }
 
-async fn hold(mut session: Session, settings: &Settings, mut inbox: mpsc::Receiver<Ask>) {
+/// Whether the engine has said that the lock is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Released,
+    Unheard,
+}
+
+async fn hold(mut session: Session, settings: &Settings, mut inbox: mpsc::Receiver<Ask>) -> Ending {
     let pause = Duration::from_millis(limits::LOCK_HOLDER_PING_MS);
+    let mut ending = Ending::Unheard;
     loop {
         tokio::select! {
             asked = inbox.recv() => match asked {
@@ -79,6 +92,9 @@ async fn hold(mut session: Session, settings: &Settings, mut inbox: mpsc::Receiv
                 Some(Ask::Release(reply)) => {
                     let question = session.conn.query_drop("UNLOCK TABLES");
                     let answer = ask(settings, "releasing the engine lock", question).await;
+                    if answer.is_ok() {
+                        ending = Ending::Released;
+                    }
                     let _gone = reply.send(answer.map_err(EngineError::from));
                     break;
                 }
@@ -96,6 +112,7 @@ async fn hold(mut session: Session, settings: &Settings, mut inbox: mpsc::Receiv
     // Bounded, because a partition may swallow the goodbye; the server notices by itself then.
     let bound = Duration::from_millis(limits::CONTROL_ANSWER_GRACE_MS);
     let _unheard = tokio::time::timeout(bound, session.conn.disconnect()).await;
+    ending
 }
 
 impl Holder {

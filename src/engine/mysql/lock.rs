@@ -175,15 +175,17 @@ enum Failed {
 /// writers queueing behind it.
 struct Abandon {
     connections: Arc<Connections>,
-    thread: Option<u32>,
+    thread: Option<(u32, EngineTime)>,
 }
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if let Some((thread, run)) = self.thread.take() {
+            // Before the attempt's connection is closed, so that it is never nobody's.
+            self.connections.stray(thread, run);
             let connections = Arc::clone(&self.connections);
             drop(spawn_named("engine-lock-abandon", async move {
-                connections.kill_own(thread).await;
+                connections.kill_own((thread, run)).await;
             }));
         }
     }
@@ -211,7 +213,7 @@ impl MyEngine {
             let session = self.connections.connect().await?;
             let mut abandon = Abandon {
                 connections: Arc::clone(&self.connections),
-                thread: Some(session.thread),
+                thread: Some((session.thread, session.run)),
             };
             let mut attempt = Attempt { engine: self, session, schema, lock_timeout };
             match attempt.run().await {
@@ -256,7 +258,7 @@ impl MyEngine {
     ) -> Result<MyLockHandle, EngineError> {
         let thread = session.thread;
         let run = session.run;
-        let (holder, keep) = holder::start(session, self.connections.settings());
+        let (holder, keep) = holder::start(session, &self.connections);
         self.connections.holders().insert(namespace.clone(), holder);
         Ok(MyLockHandle {
             connections: Arc::clone(&self.connections),

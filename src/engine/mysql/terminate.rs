@@ -45,6 +45,41 @@ impl MyEngine {
         self.end(backend, "stopping a statement", &statement).await
     }
 
+    /// Ends threads of our own that had a lock, or were taking one, when their connection was lost
+    /// on this side: behind a broken link the engine may not know that, and would keep their locks.
+    /// Answers how many it still had. Asks nothing while there are none.
+    ///
+    /// Each is looked up first: same run of the server, same number, the control account's own.
+    ///
+    /// # Errors
+    /// As [`MyEngine::terminate`]; those that weren't asked about stay for the next time.
+    pub async fn end_strays(&self) -> Result<u64, EngineError> {
+        let strays = self.connections.strays();
+        if strays.is_empty() {
+            return Ok(0);
+        }
+        let what = "ending a lost lock holder";
+        let mut control = self.connections.control().await?;
+        let run = self.see_engine(&mut control, "").await?.identity.server_start;
+        let threads = self.threads(&mut control).await?;
+        let mut ended = 0;
+        for stray @ (thread, start) in strays {
+            let user = &self.connections.settings().user;
+            let ours = |seen: &Thread| same_run(run, start) && seen.user == *user;
+            if !threads.get(&thread).is_some_and(ours) {
+                self.connections.stray_gone(stray);
+                continue;
+            }
+            match control.run(what, &kill(thread)).await {
+                // Once more until the list shows it gone: a thread ends a while after the word.
+                Ok(()) => ended += 1,
+                Err(error) if is_no_such_thread(&error) => self.connections.stray_gone(stray),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(ended)
+    }
+
     async fn end(
         &self,
         backend: BackendKey,
@@ -63,10 +98,7 @@ impl MyEngine {
         }
         match control.run(what, statement).await {
             Ok(()) => Ok(Terminated::Signalled),
-            // No such thread.
-            Err(EngineError::Unexpected { words, .. }) if words.ends_with("(1094)") => {
-                Ok(Terminated::Gone)
-            }
+            Err(error) if is_no_such_thread(&error) => Ok(Terminated::Gone),
             Err(EngineError::Denied { engine, what, words, .. }) => {
                 let right = match control.flavour() {
                     Flavour::MySql => "CONNECTION_ADMIN",
@@ -152,6 +184,10 @@ impl MyEngine {
         }
         Ok(blocking.into_iter().collect())
     }
+}
+
+fn is_no_such_thread(error: &EngineError) -> bool {
+    matches!(error, EngineError::Unexpected { words, .. } if words.ends_with("(1094)"))
 }
 
 fn activity(

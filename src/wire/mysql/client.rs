@@ -19,6 +19,7 @@ use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
 use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::waiting::{Parting, Size};
 
 /// Why sorting stopped before the end of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum Stop {
     More,
     /// The next command must wait until nothing is owed.
     Blocked,
+    /// The next command is held at the closed gate.
+    Held,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -90,12 +93,15 @@ pub(crate) fn sort(
         let there = bytes.len().min(HEADER + header.payload);
         let payload = bytes.get(HEADER..there).unwrap_or_default();
         let here = at..at + there;
+        let size = Size { there: bytes.len(), whole: HEADER + header.payload };
         let ruling = if rest.goes_on {
-            let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
+            let mut packet =
+                Packet { header, size, payload, here, conversation, desk, out, to_client };
             packet.goes_on(rest.pass)
         } else {
             rest.pass = true;
-            let mut packet = Packet { header, payload, here, conversation, desk, out, to_client };
+            let mut packet =
+                Packet { header, size, payload, here, conversation, desk, out, to_client };
             packet.rule()
         };
         match ruling {
@@ -113,6 +119,7 @@ pub(crate) fn sort(
 /// One packet being ruled on.
 struct Packet<'m, 'o, 'd> {
     header: Header,
+    size: Size,
     /// What is there of the payload.
     payload: &'m [u8],
     here: std::ops::Range<usize>,
@@ -180,6 +187,10 @@ impl Packet<'_, '_, '_> {
         if conversation.must_wait() {
             return Ruling::Stop(Stop::Blocked);
         }
+        let answer = self.header.sequence.wrapping_add(1);
+        if conversation.answer_cancelled(answer, self.to_client) {
+            return Ruling::Drop;
+        }
         let command = Command::of(first.unwrap_or_default());
         if command.judge() == Judge::Nothing {
             return self.nothing(command);
@@ -196,12 +207,16 @@ impl Packet<'_, '_, '_> {
         match self.conversation.enter(&program, self.desk.now_ms, self.out) {
             Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
             Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
+                self.conversation.leave_hold(Parting::Admitted);
                 self.forward(program, entry)
             }
-            Err(refusal) => {
-                self.refuse(refusal);
-                Ruling::Drop
-            }
+            Err(refusal) => match self.conversation.hold(refusal, self.size, self.desk.now_ms) {
+                Ok(()) => Ruling::Stop(Stop::Held),
+                Err(refusal) => {
+                    self.refuse(refusal);
+                    Ruling::Drop
+                }
+            },
         }
     }
 

@@ -31,6 +31,7 @@ use crate::wire::mysql::seats::{Reach, Seats};
 use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::forced::Forced;
 use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::waiting::Waiting;
 
 /// What is known of a session when its login is over.
 #[derive(Debug)]
@@ -138,6 +139,8 @@ pub(crate) struct Conversation {
     program: Option<Program>,
     pub(crate) guard: GuardState,
     pub(crate) forced: Forced,
+    /// A program that waits at the closed gate.
+    pub(crate) held: Waiting,
     /// The session's lexing rules, as far as they are known.
     pub(crate) lexing: MyLexing,
     /// The transaction that is open is an XA one.
@@ -180,6 +183,7 @@ impl Conversation {
             program: None,
             guard: GuardState::new(server.flavour),
             forced: Forced::No,
+            held: Waiting::default(),
             lexing,
             xa: false,
             lost: false,
@@ -230,9 +234,13 @@ impl Conversation {
             return Ok(Entry::Wait);
         }
         let fresh = !self.seats.is_holding();
-        let reach = if self.lost { Reach::Anywhere } else { program.reach() };
         let class = self.class_now(program);
-        let guard = self.seats.admit(class, reach, now_ms)?;
+        let guard = if self.begin_unjudged(class, now_ms) {
+            Guard::Off
+        } else {
+            let reach = if self.lost { Reach::Anywhere } else { program.reach() };
+            self.seats.admit(class, reach, now_ms)?
+        };
         if guard == Guard::On && self.escapes_guard(program) {
             if fresh {
                 self.seats.unused();

@@ -124,6 +124,9 @@ impl Conversation {
         if well {
             self.lexing.no_backslash_escapes = told;
         }
+        if let Some(kill) = detail.kill.filter(|kill| well && kill.query_only) {
+            self.killed_query(kill.connection);
+        }
         if let Some(own) = detail.change.read_only {
             self.guard.own = if well { own } else { Toggle::Unknown };
         }

@@ -21,6 +21,7 @@ pub(crate) mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 pub(crate) mod guard;
+pub(crate) mod held;
 pub mod own_key;
 pub(crate) mod prepared;
 pub(crate) mod program;

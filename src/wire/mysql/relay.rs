@@ -35,6 +35,12 @@ use crate::wire::shared::desk::{self, WorkerDesk};
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::{self, behind, poll_read};
+use crate::wire::shared::waiting::Parting;
+
+/// Why a session is ended, for its client.
+const STOPPING: &str = "terminating connection: the proxy is stopping; reconnect";
+const ROUTE_MOVED: &str =
+    "terminating connection: this name leads to another database now; reconnect";
 
 type Peer = peer::Peer<Rest>;
 
@@ -59,6 +65,10 @@ pub(crate) struct Relay {
     conversation: Conversation,
     counters: Arc<WorkerCounters>,
     blocked: bool,
+    /// The client's next command is held at the closed gate, in front of what is held of the
+    /// client's bytes.
+    parked: bool,
+    route_moved: bool,
     finishing: bool,
     impatient: bool,
     broken: Option<String>,
@@ -85,6 +95,8 @@ impl Relay {
             engine: Peer::new(engine.0, engine.1),
             conversation,
             counters,
+            parked: false,
+            route_moved: false,
             finishing: false,
             impatient: false,
             broken: None,
@@ -115,7 +127,10 @@ impl Relay {
             })
             .await;
             match end {
-                Some(end) => return end,
+                Some(end) => {
+                    self.conversation.leave_hold(Parting::Ended);
+                    return end;
+                }
                 None => self.obey(),
             }
         }
@@ -143,6 +158,13 @@ impl Relay {
         if action == Action::Cancel && self.cancel.is_none() {
             self.cancel = Some((self.canceller)());
         }
+        if order.has(Order::JUDGE_AGAIN) {
+            self.conversation.held.call();
+        }
+        if order.has(Order::CANCEL_HELD) {
+            self.conversation.held.cancel();
+        }
+        self.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
         let give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
         if give_up || order.has(Order::END) {
@@ -154,7 +176,7 @@ impl Relay {
     /// counts as abandoned until the engine shows the connection gone.
     fn end_now(&mut self, by_force: bool) {
         if !by_force && self.conversation.forced == Forced::No {
-            self.stop_serving();
+            self.stop_serving(STOPPING);
         } else {
             let refusal = self.conversation.refusal(Denial::RolledBack);
             let sequence = self.conversation.next_sequence();
@@ -165,9 +187,8 @@ impl Relay {
     }
 
     /// 1053 for the client, and the end.
-    fn stop_serving(&mut self) {
+    fn stop_serving(&mut self, text: &str) {
         let sequence = self.conversation.next_sequence();
-        let text = "terminating connection: the proxy is stopping; reconnect";
         refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
         self.end = Some(End::Ended);
     }
@@ -194,6 +215,11 @@ impl Relay {
                 }
                 if self.blocked && !self.conversation.must_wait() {
                     self.blocked = false;
+                    self.sort_client(cx, desk, 0);
+                    progress = true;
+                }
+                if self.parked && self.conversation.held.is_due(cx) {
+                    self.parked = false;
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -245,7 +271,7 @@ impl Relay {
         }
         if self.finishing && self.conversation.is_idle() && self.client.rest.is_over() {
             refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
-            self.stop_serving();
+            self.stop_serving(STOPPING);
         }
         if !self.client.writes && self.client.reads {
             // Nobody reads the answers any more: see what is running to its end.
@@ -254,8 +280,24 @@ impl Relay {
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
         }
+        if self.parked {
+            self.after_step_parked();
+        }
         if !self.engine.reads && self.end.is_none() {
             self.end = Some(End::Done);
+        }
+    }
+
+    /// Nothing of a held program was forwarded: it goes with its client, and where the client's
+    /// name leads elsewhere now the client is sent there (W21).
+    fn after_step_parked(&mut self) {
+        if !self.client.reads {
+            self.parked = false;
+            self.client.held = BytesMut::new();
+            self.conversation.leave_hold(Parting::Gone);
+        } else if self.route_moved && self.end.is_none() {
+            refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
+            self.stop_serving(ROUTE_MOVED);
         }
     }
 
@@ -340,7 +382,14 @@ impl Relay {
             }
         };
         self.counters.relayed_to_engine(count as u64);
-        self.sort_client(cx, desk, count);
+        if self.parked {
+            // Read on, to see the client go away; judged again it is when it is called.
+            let fresh = desk.scratch.get(..count).unwrap_or_default();
+            self.client.held.extend_from_slice(fresh);
+            self.conversation.held.grows(count);
+        } else {
+            self.sort_client(cx, desk, count);
+        }
         true
     }
 
@@ -384,6 +433,10 @@ impl Relay {
             None | Some(Stop::More) => consumed,
             Some(Stop::Blocked) => {
                 self.blocked = true;
+                consumed
+            }
+            Some(Stop::Held) => {
+                self.parked = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

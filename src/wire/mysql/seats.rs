@@ -15,7 +15,7 @@ use crate::base::ids::{Generation, Namespace};
 use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Gates};
-use crate::gate::slot::{Order, Running};
+use crate::gate::slot::{Order, Running, Slot};
 use crate::sql::StatementClass;
 
 /// Which schemas a program reaches beside the default one.
@@ -110,6 +110,24 @@ impl Seats {
             }
         }
         admitted
+    }
+
+    /// The control arm of the second judgement (`base/arm.rs`): a lease of the home gate without
+    /// admission. False unless that guard is removed.
+    pub(crate) fn begin_unjudged(&mut self, class: StatementClass, now_ms: u64) -> bool {
+        if self.is_holding() {
+            return false;
+        }
+        self.lease = self.home.begin_unjudged(class, now_ms);
+        self.lease.is_some()
+    }
+
+    /// The sessions at all gates of this engine, as far as they are there now.
+    pub(crate) fn sessions_of_engine(&self) -> Vec<Arc<Slot>> {
+        let engine = self.home.gate().namespace().engine();
+        let mut all = self.gates.all();
+        all.retain(|gate| gate.namespace().engine() == engine);
+        all.iter().flat_map(|gate| gate.sessions()).collect()
     }
 
     fn admit_all(

@@ -157,7 +157,7 @@ pub(crate) async fn serve(
     };
     let _counted = shared.sessions.opened();
     counters.session_opened();
-    run(*ready, client, &shared, &counters).await;
+    run(*ready, client, &settings, &shared, &counters).await;
     counters.session_closed();
 }
 
@@ -366,6 +366,7 @@ fn is_secure(stream: &Stream) -> bool {
 async fn run(
     ready: Ready<'_>,
     client: String,
+    settings: &Settings,
     shared: &Arc<Shared>,
     counters: &Arc<WorkerCounters>,
 ) {
@@ -373,8 +374,10 @@ async fn run(
     let Welcome { ok, from_client, from_engine } = ready.welcome;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or("?").to_owned();
     let program = login.attribute(b"program_name").map(text).unwrap_or_default();
-    // Nothing of a MySQL session is held, so nothing has to follow a route.
-    let card = Card { client, user: text(&login.user), application_name: program, came_by: None };
+    // A name that isn't UTF-8 got no session.
+    let came_by =
+        login.database.as_deref().map(|name| (settings.default_engine.clone(), text(name)));
+    let card = Card { client, user: text(&login.user), application_name: program, came_by };
     let id = shared.sessions.number();
     let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
     // The number goes beyond what fits here only on a server that has had two billion connections.

@@ -30,6 +30,8 @@ use crate::wire::shared::denials::Denials;
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 
+mod held;
+
 const ASK: &str = "SELECT @@session.tx_read_only";
 const GUARD: &str = "SET SESSION TRANSACTION READ ONLY";
 const UNDO: &str = "SET SESSION TRANSACTION READ WRITE";
