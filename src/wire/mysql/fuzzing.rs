@@ -118,7 +118,8 @@ impl Session {
         match stop {
             Some(Stop::Broken(why)) => self.ended = Some(why),
             Some(Stop::Blocked) => return true,
-            Some(Stop::More) | None => {}
+            // No hold rule is in force here.
+            Some(Stop::More | Stop::Held) | None => {}
         }
         false
     }
