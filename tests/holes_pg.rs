@@ -218,6 +218,19 @@ fn another_database_can_not_reach_a_fenced_one_by_whatever_statement() {
 }
 
 #[test]
+fn a_change_from_another_database_is_waited_for_though_nobody_has_been_here_yet() {
+    let (site, other) = (site(), site());
+    let mut client = other.client();
+    client.query("SET ROLE app").ok();
+    client.query("BEGIN").ok();
+    client.query(&format!("ALTER DATABASE {} SET work_mem = '1MB'", site.db)).ok();
+    let body = site.acquire_body(&uuid(), &fail_after(300));
+    still_draining(&site.acquire(&body));
+    client.query("COMMIT").ok();
+    applied(&site.acquire_at_last(&body));
+}
+
+#[test]
 fn cancels_that_hit_the_guard_neither_let_a_program_through_nor_end_the_session() {
     let site = site();
     let operation = site.fence();

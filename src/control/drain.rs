@@ -95,6 +95,8 @@ struct Run<'a> {
     stage: Stage,
     /// The right to take the engine lock.
     lock: LockTicket,
+    /// Which taking of it the proof will rest on.
+    lock_number: u64,
     /// End of the stage, on the monotonic clock.
     stage_ends: Duration,
     /// When it is answered even if the engine still owes an answer, on the monotonic clock.
@@ -142,6 +144,7 @@ impl Control {
             published,
             stage: Stage::Waiting,
             lock: ticket.lock,
+            lock_number: 0,
             stage_ends: began + Duration::from_millis(ticket.policy.deadline_ms),
             answer_by: began + self.longest(ticket.policy),
             pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
@@ -302,7 +305,8 @@ impl Run<'_> {
         self.point(Point::AfterSecondCensus).await;
         // The lock must have stood from before the boundary until now, by the engine's own word.
         let locks = &self.control.locks;
-        if lock.mode != LockMode::Off && !locks.confirm(&self.line.namespace, self.lock).await {
+        let (namespace, number) = (&self.line.namespace, self.lock_number);
+        if lock.mode != LockMode::Off && !locks.confirm(namespace, self.lock, number).await {
             self.report.reason =
                 Some("the engine lock was lost before the drain was proven; once more".to_owned());
             self.rest().await?;
@@ -383,6 +387,7 @@ impl Run<'_> {
         let taken = self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
         match taken {
             Ok(coverage) => {
+                self.lock_number = coverage.number;
                 let outcome = "granted: every transaction that wrote to a table had ended";
                 Ok(Some(EngineLock {
                     mode,

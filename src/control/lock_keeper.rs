@@ -8,6 +8,7 @@
 //! Callers: `control/drain.rs` (take, hold), `control/fences.rs` (let go), `control/recovery.rs`
 //! (want), `control/status.rs` (report). It doesn't decide whether a lock is needed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +48,9 @@ pub struct Coverage {
     pub tables: u64,
     /// What not, one sentence each.
     pub gaps: Vec<String>,
+    /// Which taking it was. A lock that was lost and taken again is another one: who wrote in
+    /// between isn't known.
+    pub number: u64,
 }
 
 #[derive(Default)]
@@ -66,6 +70,8 @@ struct Keep {
     /// The lock itself. Held by an attempt for as long as it lasts, so that letting go waits for
     /// the attempt to notice.
     held: tokio::sync::Mutex<Option<Box<dyn HeldLock>>>,
+    /// How often it was taken. Moves only under `held`.
+    taken: AtomicU64,
     /// Guards what people are shown; never held across an await.
     shown: Mutex<Shown>,
 }
@@ -84,6 +90,11 @@ impl Keep {
         } else {
             shown.omitted += 1;
         }
+    }
+
+    /// Whether the last taking was this one. Ask under `held`.
+    fn is(&self, number: u64) -> bool {
+        self.taken.load(Ordering::SeqCst) == number
     }
 
     fn is_void(&self, ticket: LockTicket) -> bool {
@@ -111,10 +122,12 @@ impl Keep {
                 taken = attempt => taken.map_err(TakeError::Lock)?,
             };
             *held = Some(taken);
+            self.taken.fetch_add(1, Ordering::SeqCst);
         }
+        let number = self.taken.load(Ordering::SeqCst);
         let coverage = held.as_ref().map_or_else(
-            || Coverage { tables: 0, gaps: Vec::new() },
-            |lock| Coverage { tables: lock.tables(), gaps: lock.gaps() },
+            || Coverage { tables: 0, gaps: Vec::new(), number },
+            |lock| Coverage { tables: lock.tables(), gaps: lock.gaps(), number },
         );
         drop(held);
         self.shown().tables = coverage.tables;
@@ -190,6 +203,7 @@ impl LockKeeper {
                 clock: Arc::clone(&self.clock),
                 epoch: watch::Sender::new(0),
                 held: tokio::sync::Mutex::new(None),
+                taken: AtomicU64::new(0),
                 shown: Mutex::new(Shown::default()),
             })
         });
@@ -220,26 +234,30 @@ impl LockKeeper {
         self.keep(namespace).take(ticket, engine, wait).await
     }
 
-    /// Whether the lock is held and not known to be lost.
+    /// Whether the lock of this taking is held and not known to be lost.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn is_held(&self, namespace: &Namespace) -> bool {
+    pub async fn is_held(&self, namespace: &Namespace, number: u64) -> bool {
         let Some(keep) = self.keeps.get(namespace).map(|keep| Arc::clone(&keep)) else {
             return false;
         };
-        keep.held.lock().await.as_ref().is_some_and(|lock| !lock.is_lost())
+        let held = keep.held.lock().await;
+        keep.is(number) && held.as_ref().is_some_and(|lock| !lock.is_lost())
     }
 
-    /// Whether the lock is held, by the engine's own word. One that isn't is dropped, so that the
-    /// next attempt takes it anew. A ticket that becomes void ends the asking.
+    /// Whether the lock of this taking is held, by the engine's own word. One that isn't is dropped,
+    /// so that the next attempt takes it anew. A ticket that becomes void ends the asking.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn confirm(&self, namespace: &Namespace, ticket: LockTicket) -> bool {
+    pub async fn confirm(&self, namespace: &Namespace, ticket: LockTicket, number: u64) -> bool {
         let keep = self.keep(namespace);
         let mut void = keep.epoch.subscribe();
         let mut held = keep.held.lock().await;
+        if !keep.is(number) {
+            return false;
+        }
         let Some(lock) = held.as_ref().filter(|lock| !lock.is_lost()) else {
             return false;
         };

@@ -51,7 +51,8 @@ impl<T: Clone> HoldCore<T> {
 
     /// Takes a program in, unless there is no room. Answers its number.
     fn enter(&mut self, who: T, bytes: usize, since_ms: u64, held_max: usize) -> Option<u64> {
-        if self.waiting.len() >= held_max || !self.fits(bytes) {
+        let large = bytes > limits::HELD_PROGRAM_BYTES_MAX;
+        if self.waiting.len() >= held_max || large || !self.fits(bytes) {
             return None;
         }
         let arrival = self.next;
@@ -311,9 +312,17 @@ mod tests {
         assert_eq!(core.enter(2, 1, 9, 2), None);
         assert_eq!(core.sight(), HoldSight { programs: 2, bytes: 2, since_ms: Some(7) });
         core.leave(0);
-        assert_eq!(core.enter(2, limits::HELD_BYTES_MAX - 1, 9, 2), Some(2));
+        let large = limits::HELD_PROGRAM_BYTES_MAX;
+        assert_eq!(core.enter(2, large + 1, 9, 9), None, "a program has a bound of its own");
+        let many = limits::HELD_BYTES_MAX / large;
+        for _ in 1..many {
+            assert!(core.enter(0, large, 9, many + 1).is_some());
+        }
+        assert!(core.enter(0, large - 1, 9, many + 1).is_some());
         assert!(!core.grow(1, 1), "the namespace's bytes are used up");
-        core.leave(2);
+        for arrival in 2..=u64::try_from(many).unwrap() + 1 {
+            core.leave(arrival);
+        }
         assert!(core.grow(1, limits::HELD_PROGRAM_BYTES_MAX - 1));
         assert!(!core.grow(1, 1), "the program's are");
         assert!(!core.grow(2, 1), "gone");

@@ -99,10 +99,12 @@ fn walsender_writes(talk: &mut Talk) {
 /// The server reads 10,000 bytes behind the packet's length and drops who sends more, without a
 /// word.
 fn startup_of(talk: &mut Talk, length: usize) {
-    // The strings, the version, and the length itself.
-    let fixed = format!("user\0wire\0database\0{}\0application_name\0\0\0", talk.db).len() + 8;
-    let name = "n".repeat(length - fixed);
-    talk.login(3 << 16, &[("application_name", &name)]);
+    // The strings, the version, and the length itself. The two sides' databases have names of their
+    // own lengths: blanks make up for that, since the engine tells the application's name.
+    let name = "n".repeat(9_000);
+    let strings = format!("user\0wire\0database\0{}\0application_name\0{name}\0", talk.db);
+    let blanks = " ".repeat(length - (strings + "options\0\0\0").len() - 8);
+    talk.login(3 << 16, &[("application_name", &name), ("options", &blanks)]);
     if talk.is_open() {
         talk.ask(&["SELECT length(current_setting('application_name'))"]);
     }

@@ -52,7 +52,9 @@ impl Run<'_> {
         };
         let lock_mode = found.lock.mode;
         // It may have gone since the last look; then who wrote meanwhile isn't known.
-        if lock_mode != LockMode::Off && !control.locks.is_held(&line.namespace).await {
+        if lock_mode != LockMode::Off
+            && !control.locks.is_held(&line.namespace, self.lock_number).await
+        {
             let lost = "the engine lock was lost before the proof was stored; once more";
             return Completed::NotNow(lost.to_owned());
         }

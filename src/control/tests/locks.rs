@@ -46,3 +46,24 @@ async fn a_void_ticket_takes_nothing() {
     assert!(matches!(taken, Err(crate::control::lock_keeper::TakeError::Void)), "{taken:?}");
     assert!(!rig.engine.is_locked());
 }
+
+/// Two drains of one operation may run side by side: what one of them rests on may be lost, and
+/// taken again by the other, between its boundary and its proof.
+#[tokio::test]
+async fn a_lock_that_was_lost_and_taken_again_is_another_one() {
+    let rig = Rig::new().await;
+    let locks = &rig.control.locks;
+    let ticket = locks.ticket(&namespace());
+    let engine = rig.control.engine_of(&namespace()).unwrap();
+    let wait = Duration::from_millis(1);
+    let first = locks.take(&namespace(), ticket, engine.as_ref(), wait).await.unwrap();
+    let same = locks.take(&namespace(), ticket, engine.as_ref(), wait).await.unwrap();
+    assert_eq!(first.number, same.number);
+    assert!(locks.confirm(&namespace(), ticket, first.number).await);
+    rig.engine.break_lock();
+    let second = locks.take(&namespace(), ticket, engine.as_ref(), wait).await.unwrap();
+    assert!(!locks.confirm(&namespace(), ticket, first.number).await, "a proof would rest on it");
+    assert!(!locks.is_held(&namespace(), first.number).await);
+    assert!(locks.confirm(&namespace(), ticket, second.number).await);
+    assert!(locks.is_held(&namespace(), second.number).await);
+}

@@ -63,7 +63,7 @@ fn nested(
     let tokens = Tokens::collect(text, lexer, !reading.no_backslash_escapes)?;
     let all = tokens.all();
     let mut context = Context { trusted, reading, proofs, depth, detail: Detail::default() };
-    names::schemas(all, &mut context.detail.my);
+    names::schemas(all, reading, &mut context.detail.my);
     let mut sum = Sum::default();
     let parts = split::statements(all)?;
     let mut before = context.detail.my.change;

@@ -237,6 +237,8 @@ impl<'a> MyLexer<'a> {
             b':' if self.peek(1) == Some(b'=') => Ok(self.take(2, TokenKind::Operator)),
             b':' => Ok(self.take(1, TokenKind::Colon)),
             b',' => Ok(self.take(1, TokenKind::Comma)),
+            // MariaDB quotes names with brackets in a mode of its own; nothing else has them.
+            b'[' | b']' => Err(Unlexable),
             b';' if self.inside => Err(Unlexable), // the next statement begins outside the comment
             b';' => Ok(self.take(1, TokenKind::Semicolon)),
             b'(' => Ok(self.take(1, TokenKind::Open)),

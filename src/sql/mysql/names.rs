@@ -7,6 +7,7 @@
 use super::super::classify::phrase::Phrase;
 use super::super::lexer::TokenKind;
 use super::super::statement::MyDetail;
+use super::dialect::MyEncoding;
 use super::lexer::Reading;
 
 /// A name as written, its quotes undone; `None` when it isn't one or isn't UTF-8.
@@ -31,7 +32,15 @@ pub(super) fn folded(text: Phrase<'_>, at: usize) -> Option<String> {
 /// Every name that may stand for a schema: the first of names with dots between.
 ///
 /// Which of them are tables or aliases in front of a column, only the engine knows.
-pub(super) fn schemas(text: Phrase<'_>, into: &mut MyDetail) {
+///
+/// A byte that can't be read as part of a name may be one to the engine (an unquoted name in the
+/// client's own character set), and a name beyond ASCII that isn't in UTF-8 is another one there:
+/// then any schema may be meant.
+pub(super) fn schemas(text: Phrase<'_>, reading: Reading, into: &mut MyDetail) {
+    for at in 0..text.len() {
+        let foreign = reading.encoding != MyEncoding::Utf8 && !text.bytes(at).is_ascii();
+        into.any_schema |= text.is_kind(at, TokenKind::Stray) || (foreign && text.is_name(at));
+    }
     for dot in 1..text.len() {
         if !text.is_kind(dot, TokenKind::Dot) || !text.is_name(dot - 1) {
             continue;

@@ -249,6 +249,25 @@ fn schemas_are_told() {
 }
 
 #[test]
+fn a_name_that_another_reading_has_may_be_any_schema() {
+    let detail = |text: &[u8], charset: &str| {
+        let encoding = MyEncoding::from_charset(charset);
+        let found = under(text, MyLexing { encoding, ..maria() });
+        found.detail().cloned().unwrap_or_default().my
+    };
+    // The schema is `bücher`, as a client with latin1 writes it.
+    assert!(detail(b"create table b\xfccher.t (n int)", "latin1").any_schema);
+    assert!(detail(b"drop view `b\xc5\xa3`.v", "koi8r").any_schema, "UTF-8 by accident only");
+    assert!(!detail("drop view `bü`.v".as_bytes(), "utf8mb4").any_schema);
+    assert!(!detail(b"drop view `bu`.v", "latin1").any_schema, "control arm");
+    // MariaDB's sql_mode mssql has names in brackets, so that quotes within are none.
+    for text in ["savepoint [x']; create table n(i int); savepoint [y']", "drop table [b].[n]"] {
+        assert_eq!(class(text), StatementClass::Unprovable, "{text}");
+        assert!(of(text).shape().guard_broken_inside() || of(text).detail().is_none(), "{text}");
+    }
+}
+
+#[test]
 fn the_default_schema_is_told() {
     let default = |text: &str| of(text).detail().and_then(|all| all.my.default_schema.clone());
     assert_eq!(default("use d").as_deref(), Some("d"));

@@ -189,11 +189,13 @@ pub(crate) struct Tracker {
     /// Behind these rows comes another result, whatever their end says: MySQL's EOF behind a
     /// procedure's parameters doesn't announce the OK that follows.
     announced: bool,
+    /// A packet of the replica's stream has come: the engine didn't refuse it.
+    flowing: bool,
 }
 
 impl Tracker {
     pub(crate) const fn new(rules: Rules) -> Self {
-        Self { rules, place: Place::Nothing, announced: false }
+        Self { rules, place: Place::Nothing, announced: false, flowing: false }
     }
 
     /// What was agreed.
@@ -204,6 +206,7 @@ impl Tracker {
     /// A command is forwarded that is answered like this. Nothing must be owed.
     pub(crate) const fn expect(&mut self, reply: Reply) {
         self.announced = false;
+        self.flowing = false;
         self.place = match reply {
             Reply::None => Place::Nothing,
             Reply::Ok => Place::Ok,
@@ -222,9 +225,10 @@ impl Tracker {
         !matches!(self.place, Place::Nothing)
     }
 
-    /// Whether a replica's stream is running.
+    /// Whether a replica's stream is running: it was asked for, and packets of it have come. Until
+    /// then the engine may refuse it and go on with commands.
     pub(crate) const fn is_streaming(&self) -> bool {
-        matches!(self.place, Place::Stream)
+        matches!(self.place, Place::Stream) && self.flowing
     }
 
     /// How many of a packet's first bytes [`Tracker::packet`] wants to see, where its length is
@@ -311,6 +315,7 @@ impl Tracker {
             Place::Stream => Some(if first == EOF && length <= EOF_BYTES_MAX {
                 self.done(eof(length, head))
             } else {
+                self.flowing = true;
                 Seen::Within
             }),
         };

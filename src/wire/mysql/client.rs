@@ -180,6 +180,9 @@ impl Packet<'_, '_, '_> {
             return Ruling::Stop(Stop::More);
         }
         let conversation = &mut *self.conversation;
+        if conversation.parted {
+            return broken("the engine had ended the conversation");
+        }
         if conversation.tracker.is_streaming() && first == Some(REPLICAS_ACKNOWLEDGEMENT) {
             self.out.continuation(self.here.clone());
             return Ruling::Pass;

@@ -147,6 +147,8 @@ pub(crate) struct Conversation {
     pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
+    /// The engine has spoken unasked: nothing is sent to it any more.
+    pub(crate) parted: bool,
     /// A refusal of a command whose last packet hasn't come yet.
     pub(crate) late: Option<Box<Refusal>>,
     sequence: u8,
@@ -187,6 +189,7 @@ impl Conversation {
             lexing,
             xa: false,
             lost: false,
+            parted: false,
             late: None,
             sequence: 0,
         };

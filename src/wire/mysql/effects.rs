@@ -8,7 +8,7 @@
 //! Pure; part of `conversation.rs`.
 
 use crate::base::ids::Namespace;
-use crate::sql::{Classified, MyEncoding, SqlMode, Toggle};
+use crate::sql::{Classified, MyEncoding, SqlMode, StatementClass, Toggle};
 use crate::wire::mysql::answers::Change;
 use crate::wire::mysql::commands::Command;
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
@@ -110,6 +110,10 @@ impl Conversation {
     }
 
     fn apply_text(&mut self, text: &Classified, well: bool, schema_told: bool) {
+        if text.class() == StatementClass::Unprovable {
+            // A procedure's body may PREPARE.
+            self.prepared.names_unknown();
+        }
         let shape = text.shape();
         self.xa |= shape.xa() && self.stand != Stand::Outside;
         let Some(detail) = text.detail() else {

@@ -130,7 +130,10 @@ fn rule(
                 return Ok(Ruling::Drop);
             }
         }
-        Seen::LoginWanted | Seen::Farewell => {}
+        // What the engine says unasked is its last word; were it not, every later answer would be
+        // taken for another command's.
+        Seen::Farewell => conversation.parted = true,
+        Seen::LoginWanted => {}
     }
     Ok(usual)
 }

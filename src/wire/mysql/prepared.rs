@@ -79,6 +79,13 @@ impl Prepared {
         }
     }
 
+    /// Something ran that may have prepared anything under any name.
+    pub(crate) fn names_unknown(&mut self) {
+        for known in self.by_name.values_mut() {
+            *known = None;
+        }
+    }
+
     /// The engine has forgotten a name.
     pub(crate) fn unnamed(&mut self, name: &str) {
         self.by_name.remove(name.to_lowercase().as_str());

@@ -52,8 +52,15 @@ impl Program {
     pub(crate) fn of_text(command: Command, classified: Classified, prepared: &Prepared) -> Self {
         let mut program = Self::of_opcode(command, classified.class());
         let names = classified.detail().map(|detail| &detail.executes[..]).unwrap_or_default();
+        let changed = |name: &String| {
+            classified.detail().is_some_and(|detail| {
+                let prepared = detail.my.prepared.iter().any(|(prepared, _)| prepared == name);
+                prepared || detail.my.deallocated.contains(name)
+            })
+        };
         for name in names {
-            let known = prepared.by_name(name).cloned();
+            // Prepared anew in this very text, it isn't what it was before.
+            let known = prepared.by_name(name).filter(|_| !changed(name)).cloned();
             let class = known.as_ref().map(|known| known.classified.class());
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
             program.anywhere |= known.is_none() || program.executed.is_some();

@@ -181,6 +181,7 @@ impl Relay {
             let refusal = self.conversation.refusal(Denial::RolledBack);
             let sequence = self.conversation.next_sequence();
             self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
         self.impatient = true;
@@ -190,6 +191,8 @@ impl Relay {
     fn stop_serving(&mut self, text: &str) {
         let sequence = self.conversation.next_sequence();
         refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
+        // Its place is somebody else's from here on, however long this client takes to read.
+        self.conversation.leave_hold(Parting::Ended);
         self.end = Some(End::Ended);
     }
 

@@ -948,6 +948,32 @@ fn a_stream_passes_acknowledgements_and_nothing_else() {
     });
 }
 
+/// An engine that refuses the stream takes what follows for commands, and answers each.
+#[test]
+fn a_stream_that_has_not_begun_passes_nothing() {
+    each(|stage| {
+        stage.client(&command(0x12, b"\x04\0\0\0\0\0\x01\0\0\0bin.1"));
+        stage.sent();
+        stage.client(&packet(0, b"\xef\x04\0\0\0\0\0\0\0bin.1"));
+        assert!(stage.sent().is_empty());
+        stage.engine(&err(1, 1227, "Access denied"));
+        assert!(!stage.sent().contains(&0xef), "as a command it is an unknown one");
+    });
+}
+
+#[test]
+fn a_name_prepared_anew_in_the_same_text_is_not_what_it_was() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        stage.run(&query("prepare s from 'select 1'"), &ok(IDLE));
+        stage.run(&query("execute s"), &ok(IDLE));
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query("prepare s from 'create table b.n(i int)'; execute s"));
+        assert!(stage.sent().is_empty());
+        assert!((9701..=9708).contains(&stage.told().0));
+    });
+}
+
 #[test]
 fn query_attributes_do_not_hide_the_text() {
     for chunk in [1 << 25, 1] {

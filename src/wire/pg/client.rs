@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
@@ -333,6 +334,15 @@ impl Message<'_, '_, '_> {
     fn enter_elsewhere(&mut self, detail: &Detail) -> Result<(), Box<Refusal>> {
         let conversation = &mut *self.conversation;
         let own = conversation.seat.gate().namespace().clone();
+        // A database that nobody came to yet has no gate. It gets one, so that a fence which is
+        // raised there while this transaction is open finds its lease.
+        for name in &detail.databases {
+            if let Ok(there) = Namespace::new(own.engine().clone(), name)
+                && conversation.gates.made() < limits::GATES_BY_NAME_MAX
+            {
+                drop(conversation.gates.gate(&there));
+            }
+        }
         for gate in conversation.gates.all() {
             let there = gate.namespace();
             let named =

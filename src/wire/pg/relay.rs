@@ -170,6 +170,7 @@ impl Relay {
         } else {
             let refusal = self.conversation.refusal(Denial::RolledBack);
             self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
         self.impatient = true;
@@ -178,6 +179,8 @@ impl Relay {
     /// 57P01 for the client, and the end.
     fn stop_serving(&mut self, why: &str) {
         refusal::plain_error(&mut self.client.pending, Severity::Fatal, "57P01", why, "Reconnect.");
+        // Its place is somebody else's from here on, however long this client takes to read.
+        self.conversation.leave_hold(Parting::Ended);
         self.end = Some(End::Ended);
     }
 

@@ -495,7 +495,8 @@ fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
         assert!(stage.conversation.elsewhere.is_empty(), "control arm: it reaches no database");
         stage.engine(&ready(b'I'));
         stage.client(&query(renames));
-        assert_eq!(stage.conversation.elsewhere.len(), 1);
+        // The name that it gets counts as well: somebody may come by it.
+        assert_eq!(stage.conversation.elsewhere.len(), 2);
         stage.engine(&ready(b'I'));
         assert!(stage.conversation.elsewhere.is_empty());
         stage.sent();
