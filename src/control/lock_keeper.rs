@@ -246,8 +246,8 @@ impl LockKeeper {
         keep.is(number) && held.as_ref().is_some_and(|lock| !lock.is_lost())
     }
 
-    /// Whether the lock of this taking is held, by the engine's own word. One that isn't is dropped,
-    /// so that the next attempt takes it anew. A ticket that becomes void ends the asking.
+    /// Whether the lock of this taking is held, by the engine's own word. One that isn't is
+    /// dropped, so that the next attempt takes it anew. A ticket that becomes void ends the asking.
     ///
     /// # Cancel safety
     /// Cancel safe.
