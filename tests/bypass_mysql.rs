@@ -50,6 +50,7 @@ on_both!(
     a_running_statement_is_killed_and_its_transaction_rolled_back,
     an_idle_transaction_is_rolled_back_and_the_client_told,
     an_error_before_the_fence_does_not_hold_up_its_drain,
+    nothing_of_the_proxys_own_gets_between_the_halves_of_a_packet,
     the_guard_is_undone_behind_the_fence,
 );
 
@@ -491,6 +492,36 @@ fn an_error_before_the_fence_does_not_hold_up_its_drain(flavour: MyFlavour) {
     let operation = rig.fence();
     assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "3");
     rig.unfence(&operation);
+}
+
+/// A drain that wants to know where a session stands asks when the client's packet is over.
+fn nothing_of_the_proxys_own_gets_between_the_halves_of_a_packet(flavour: MyFlavour) {
+    const BYTES: usize = 300_000;
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    let sql = format!("SELECT CAST(? AS CHAR) = REPEAT('x', {BYTES}) AS same");
+    let statement = client.prepare(&sql).unwrap().unwrap();
+    assert_eq!(client.query("INSERT INTO t VALUES (1, 1)").code(), 1062, "no status is known");
+    let data = [&[0x18], &statement.id.to_le_bytes()[..], &[0, 0], &[b'x'; BYTES][..]].concat();
+    let packet = support::my_wire::packets(&data, &mut 0);
+    let (first, second) = packet.split_at(packet.len() / 2);
+    client.send_raw(first);
+    let operation = uuid();
+    let (status, body) = rig.try_fence(&operation, &policy(1_000, "fail"));
+    assert_eq!(status, 202, "nobody can say yet: {body:#}");
+    client.send_raw(second);
+    let proven = support::poll(PATIENCE, || {
+        let (status, _) = rig.try_fence(&operation, &policy(5_000, "fail"));
+        (status == 200).then_some(())
+    });
+    assert!(proven.is_some(), "the packet was over and the drain went on waiting");
+    rig.unfence(&operation);
+    let mut execute = statement.execute(&[Some("")]);
+    execute.pop(); // the value was sent before
+    client.command(&execute);
+    // Up to the row: its header, no NULL, and the answer as a number.
+    let row = (0..5).map(|_| client.packet().payload).find(|packet| packet.first() == Some(&0));
+    assert_eq!(row.as_deref().and_then(|row| row.get(2)), Some(&1), "other bytes came: {row:?}");
 }
 
 fn the_guard_is_undone_behind_the_fence(flavour: MyFlavour) {

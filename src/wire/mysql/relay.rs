@@ -76,6 +76,18 @@ pub(crate) struct Relay {
     end: Option<End>,
     cancel: Option<oneshot::Receiver<()>>,
     canceller: Canceller,
+    /// What came while a packet of the client's was half-way to the engine: nothing of the proxy's
+    /// own may go between its halves. Done as soon as the packet is over.
+    late: Late,
+}
+
+/// What waits for the end of a packet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Late {
+    /// To ask where the session stands.
+    look: bool,
+    /// A kill was delivered.
+    cancelled: bool,
 }
 
 impl Relay {
@@ -103,6 +115,7 @@ impl Relay {
             shut: false,
             end: None,
             cancel: None,
+            late: Late::default(),
             canceller,
         }
     }
@@ -140,13 +153,14 @@ impl Relay {
         for (order, before) in self.conversation.seats.take_orders() {
             self.obey_one(order, before);
         }
+        self.catch_up();
     }
 
     fn obey_one(&mut self, order: Order, before: Generation) {
         let conversation = &mut self.conversation;
         let mut action = Action::None;
         if order.has(Order::LOOK) {
-            conversation.look(&mut self.engine.pending);
+            self.late.look = true;
         }
         if order.has(Order::ROLL_BACK) {
             let midway = !self.client.rest.is_over();
@@ -254,8 +268,25 @@ impl Relay {
             return false;
         }
         self.cancel = None;
-        self.conversation.cancel_delivered(&mut self.engine.pending);
+        self.late.cancelled = true;
+        self.catch_up();
         true
+    }
+
+    /// Does what waited for the end of a packet of the client's. A client that never ends it has
+    /// its connection to the engine ended by the control side, where the fence forces.
+    fn catch_up(&mut self) {
+        let started = !self.client.rest.is_over();
+        if started && !self.conversation.tracker.is_owing() {
+            return;
+        }
+        let late = std::mem::take(&mut self.late);
+        if late.look {
+            self.conversation.look(&mut self.engine.pending);
+        }
+        if late.cancelled {
+            self.conversation.cancel_delivered(&mut self.engine.pending);
+        }
     }
 
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
@@ -265,6 +296,7 @@ impl Relay {
     }
 
     fn after_step(&mut self) {
+        self.catch_up();
         if self.conversation.guard.failed {
             tracing::error!(
                 session = %self.conversation.seats.home().slot().id(),
