@@ -295,6 +295,13 @@ fn acceptance_04_what_was_forwarded_before_the_fence_is_waited_for_to_its_last_b
     let (first, rest) = whole.split_at(2_000_000);
     let mut client = site.client();
     client.send_raw(first);
+    let admitted = poll(PATIENCE, || {
+        let seen = site.proxy.admin("GET", "/v1/sessions", &Value::Null).1;
+        let sessions = seen["sessions"].as_array().cloned().unwrap_or_default();
+        let own = sessions.iter().find(|s| s["engine_pid"] == client.backend_pid())?;
+        (own["lease"]["class"] == "write").then_some(())
+    });
+    assert!(admitted.is_some(), "the first part was never admitted");
     let mut tail = site.client();
     let half = [parse("", "INSERT INTO t VALUES (2)"), bind("", "", &[]), wire::flush()];
     tail.send_raw(&half.concat());
