@@ -207,7 +207,14 @@ impl Relay {
         refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
+        self.forget_held();
         self.end = Some(End::Ended);
+    }
+
+    /// What the client has sent and wasn't sorted yet is dropped.
+    fn forget_held(&mut self) {
+        self.client.held = BytesMut::new();
+        self.conversation.held.keeps(0);
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
@@ -328,8 +335,8 @@ impl Relay {
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
-            self.client.held = BytesMut::new();
             self.conversation.leave_hold(Parting::Gone);
+            self.forget_held();
         } else if self.route_moved && self.end.is_none() {
             refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
             self.stop_serving(ROUTE_MOVED);
@@ -444,6 +451,7 @@ impl Relay {
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);
         }
+        self.conversation.held.keeps(self.client.held.len());
     }
 
     /// Answers how many bytes are done with.

@@ -34,6 +34,8 @@ pub(crate) enum Stop {
     Blocked,
     /// The next program is held at the closed gate.
     Held,
+    /// The proxy's own answers fill a buffer: the rest waits until the client has taken them.
+    Full,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -88,6 +90,9 @@ pub(crate) fn sort(
         let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
             return (at, None);
         };
+        if to_client.len() >= limits::SCRATCH_BYTES {
+            return (at, Some(Stop::Full));
+        }
         let header = match frame::header(bytes) {
             Ok(Some(header)) => header,
             Ok(None) => return (at, Some(Stop::More)),

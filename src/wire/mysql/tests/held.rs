@@ -123,7 +123,7 @@ fn w20_a_kill_of_the_query_reaches_what_is_held_when_the_engine_has_taken_it() {
         other.slot().set_engine_pid(77);
         shut(&stage, PLENTY);
         let seen = stage.gate.word().generation();
-        let place = other.park(PLENTY, seen, 1, 0).unwrap();
+        let place = other.park(PLENTY, seen, (1, &mut None), 0).unwrap();
         stage.open();
         let _calls = other.slot().take_orders();
         stage.run(&query(&format!("KILL QUERY {number}")), &answer);
