@@ -69,6 +69,9 @@ pub(crate) fn sort(
             mine = answers_own(conversation);
             ruling
         } else {
+            if completes(header.tag) {
+                conversation.owed.completed();
+            }
             usual(mine)
         };
         match ruling {
@@ -93,6 +96,12 @@ fn answers_own(conversation: &Conversation) -> bool {
 /// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
 const fn carries_state(tag: u8) -> bool {
     matches!(tag, b'Z' | b'E' | b'S' | b'G' | b'1' | b'3' | b'A')
+}
+
+/// Whether a message of this type is the whole answer to one message of a pipeline, or to one
+/// statement; ParseComplete and CloseComplete, which carry state, are as well.
+const fn completes(tag: u8) -> bool {
+    matches!(tag, b'2' | b'C' | b'I' | b's' | b'T' | b'n')
 }
 
 const fn usual(mine: bool) -> Ruling {
@@ -150,6 +159,7 @@ fn rule(
             usual
         }
         b'1' | b'3' if !mine => {
+            conversation.owed.completed();
             conversation.prepared.completed();
             usual
         }

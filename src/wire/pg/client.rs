@@ -228,8 +228,9 @@ impl Message<'_, '_, '_> {
         if self.conversation.discard != Discard::Nothing {
             return Ruling::Drop;
         }
-        if self.header.tag != b'd' {
-            self.conversation.owed.copy_end();
+        match self.header.tag {
+            b'd' => self.conversation.owed.copy_data(),
+            _ => self.conversation.owed.copy_end(),
         }
         Ruling::Continuation
     }

@@ -2,11 +2,12 @@
 //!
 //! Purpose: a release is the ReadyForQuery of the last message forwarded with nothing forwarded
 //! behind it (wire.md W4), so the relay must know exactly how many are to come. That is not the
-//! number of Syncs: a COPY FROM STDIN swallows those sent before CopyDone (facts B.11), and the
+//! number of Syncs: a COPY FROM STDIN swallows those sent before CopyDone (facts B.11), an error in
+//! a pipeline has the engine skip everything to the next Sync, simple queries included, and the
 //! proxy's own injected statements have answers too. Pure; used by the relay's two directions.
 //!
-//! Errs to the safe side: where a client mixes messages in a way whose answers can't be counted,
-//! an entry stays and the lease with it.
+//! Errs to the safe side: where a client mixes messages in a way whose answers can't be counted
+//! (Syncs among the data of a COPY that fails), an entry stays and the lease with it.
 
 use std::collections::VecDeque;
 
@@ -44,8 +45,27 @@ pub(crate) struct Entry {
     form: Form,
     /// Nothing but Sync, Flush and COPY messages in it.
     bare: bool,
-    /// CopyDone or CopyFail was forwarded in it.
-    copy_end: bool,
+    /// CopyData was forwarded in it.
+    data: bool,
+    /// CopyDone and CopyFail that were forwarded in it, less those that ended a COPY by now.
+    ends: u32,
+    /// How many of these stand in front of its Sync.
+    ends_before_sync: u32,
+    /// Its Sync stands behind CopyData.
+    synced_behind_data: bool,
+    /// The engine is, or was last, in a COPY FROM STDIN of it that hasn't gone well yet.
+    in_copy: bool,
+    /// Messages of a pipeline forwarded in it, each of which the engine answers with one of
+    /// ParseComplete, BindComplete, CloseComplete, a description, or the end of an Execute.
+    asked: u32,
+    /// How many of those came; more, where a query's own answers are among them.
+    done: u32,
+    /// One of them failed: the engine skips everything to the next Sync.
+    skipping: bool,
+    /// Syncs that the COPY under way has swallowed, if it hasn't failed in front of them.
+    doubtful: u32,
+    /// ReadyForQuery that may come beside its own: doubtful Syncs of a COPY that failed.
+    more: u32,
     /// The engine runs it in read-only mode, by the proxy's guard.
     pub(crate) guarded: bool,
     /// A statement that can't succeed stands in it for a refused one (wire.md W9).
@@ -64,7 +84,16 @@ impl Entry {
             whose,
             form,
             bare,
-            copy_end: false,
+            data: false,
+            ends: 0,
+            ends_before_sync: 0,
+            synced_behind_data: false,
+            in_copy: false,
+            asked: 0,
+            done: 0,
+            skipping: false,
+            doubtful: 0,
+            more: 0,
             guarded: false,
             refused: None,
             failed: false,
@@ -75,6 +104,21 @@ impl Entry {
 }
 
 impl Entry {
+    /// The next entry turned out to be the end of this one's program.
+    fn absorb(&mut self, next: Self) {
+        self.form = next.form;
+        self.bare &= next.bare;
+        self.ends_before_sync = self.ends.saturating_add(next.ends_before_sync);
+        self.ends = self.ends.saturating_add(next.ends);
+        self.synced_behind_data = self.data || next.synced_behind_data;
+        self.data |= next.data;
+        self.asked = self.asked.saturating_add(next.asked);
+        self.guarded |= next.guarded;
+        self.may_commit |= next.may_commit;
+        self.refused = self.refused.take().or(next.refused);
+        self.number = next.number;
+    }
+
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
     /// client's sending.
     pub(crate) const fn lacks_sync(&self) -> bool {
@@ -88,6 +132,9 @@ pub(crate) struct Owed {
     entries: VecDeque<Entry>,
     /// The engine is in COPY FROM STDIN and ignores Syncs.
     copying: bool,
+    /// Which entry an answer belongs to isn't certain any more, until nothing is owed: from here on
+    /// whatever is forwarded counts, and nothing is taken back.
+    uncertain: bool,
     /// The number of the newest entry.
     number: u64,
 }
@@ -119,11 +166,14 @@ impl Owed {
     }
 
     /// A simple query or function call is forwarded. One sent inside an unfinished pipeline ends
-    /// it: the two have one ReadyForQuery.
+    /// it: the two have one ReadyForQuery. In one that has failed it is skipped.
     pub(crate) fn simple(&mut self, whose: Whose) -> &mut Entry {
+        self.copying = false;
         if self.has_open_tail() {
             if let Some(entry) = self.entries.back_mut() {
-                entry.form = Form::Simple;
+                if !entry.skipping {
+                    entry.form = Form::Simple;
+                }
                 entry.bare = false;
             }
         } else {
@@ -134,6 +184,7 @@ impl Owed {
 
     /// A message of an extended pipeline (not Sync, not COPY data) is forwarded.
     pub(crate) fn extended(&mut self) -> &mut Entry {
+        self.copying = false;
         if self.has_open_tail() {
             if let Some(entry) = self.entries.back_mut() {
                 entry.bare = false;
@@ -142,17 +193,27 @@ impl Owed {
             let form = Form::Extended { synced: false };
             self.push(Whose::Client, form, false);
         }
-        self.newest()
+        let entry = self.newest();
+        entry.asked = entry.asked.saturating_add(1);
+        entry
     }
 
     /// A Sync is forwarded.
     pub(crate) fn sync(&mut self) {
         if self.copying {
+            let among = self.entries.iter().any(|entry| entry.data);
+            if let Some(front) = self.entries.front_mut()
+                && among
+            {
+                front.doubtful = front.doubtful.saturating_add(1);
+            }
             return;
         }
         if self.has_open_tail() {
             if let Some(entry) = self.entries.back_mut() {
                 entry.form = Form::Extended { synced: true };
+                entry.ends_before_sync = entry.ends;
+                entry.synced_behind_data = entry.data;
             }
         } else {
             let form = Form::Extended { synced: true };
@@ -160,55 +221,140 @@ impl Owed {
         }
     }
 
+    /// CopyData is forwarded.
+    pub(crate) fn copy_data(&mut self) {
+        if let Some(entry) = self.entries.back_mut() {
+            entry.data = true;
+        }
+    }
+
     /// CopyDone or CopyFail is forwarded.
     pub(crate) fn copy_end(&mut self) {
         self.copying = false;
         if let Some(entry) = self.entries.back_mut() {
-            entry.copy_end = true;
+            entry.ends = entry.ends.saturating_add(1);
         }
     }
 
     /// The engine went into COPY FROM STDIN: Syncs forwarded since, and before CopyDone, are lost.
     pub(crate) fn copy_in_began(&mut self) {
-        let Some(front) = self.entries.front() else { return };
-        let mut ended = front.copy_end;
-        let simple = front.form == Form::Simple;
-        if front.form == (Form::Extended { synced: false }) {
-            self.copying = !ended;
+        let uncertain = self.uncertain;
+        let Some(front) = self.entries.front_mut().filter(|_| !uncertain) else { return };
+        front.in_copy = true;
+        if front.ends > 1 {
+            // Either may have been sent for nothing.
+            self.uncertain = true;
             return;
         }
-        while !ended {
+        let (form, mut ends, mut data) = (front.form, front.ends, front.data);
+        if form == (Form::Extended { synced: false }) {
+            self.copying = ends == 0 && front.asked.saturating_sub(front.done) <= 1;
+            return;
+        }
+        let synced = form == (Form::Extended { synced: true });
+        // An Execute's with more of its program behind it has ended or failed, or the session is
+        // lost: no Sync of it was swallowed.
+        let more = front.asked.saturating_sub(front.done) > u32::from(synced);
+        if more || synced && front.ends_before_sync > 0 {
+            return;
+        }
+        let mut doubtful = u32::from(synced && front.synced_behind_data);
+        while ends == 0 {
             match self.entries.get(1) {
                 Some(next) if next.bare && next.whose == Whose::Client => {
-                    ended = next.copy_end;
+                    doubtful = doubtful.saturating_add(u32::from(data));
+                    data |= next.data;
+                    ends = next.ends;
                     self.entries.remove(1);
                 }
                 Some(_) | None => break,
             }
         }
-        if simple {
-            self.copying = !ended;
-            return;
+        // A pipeline's own Sync was ignored: what comes up to the next one that counts is the same
+        // program.
+        let next = if synced { self.entries.remove(1) } else { None };
+        let alone = self.entries.len() == 1;
+        let Some(front) = self.entries.front_mut() else { return };
+        front.data |= data;
+        front.ends = ends;
+        front.doubtful = doubtful;
+        if synced {
+            front.form = Form::Extended { synced: false };
         }
-        // The front's own Sync was ignored: the next one that counts ends it.
-        let form = match self.entries.remove(1) {
-            Some(next) => next.form,
-            None => Form::Extended { synced: false },
-        };
-        self.copying = !ended && form == (Form::Extended { synced: false });
+        if let Some(next) = next {
+            front.absorb(next);
+        }
+        // With another program behind it it has failed, or the session is lost.
+        let synced = front.form == (Form::Extended { synced: true });
+        self.copying = alone && front.ends == 0 && !synced;
+    }
+
+    /// The engine has answered one message of a pipeline, or one statement, in full: if it was in a
+    /// COPY, that one has gone well.
+    pub(crate) fn completed(&mut self) {
+        self.copying = false;
         if let Some(front) = self.entries.front_mut() {
-            front.form = form;
+            front.done = front.done.saturating_add(1);
+            if std::mem::take(&mut front.in_copy) {
+                front.ends = front.ends.saturating_sub(1);
+                front.ends_before_sync = front.ends_before_sync.saturating_sub(1);
+                front.doubtful = 0;
+                // A second end: sent ahead for another COPY, or for nothing.
+                self.uncertain |= front.ends > 0;
+            }
         }
     }
 
-    /// The engine reported an error: it is out of COPY, if it was in one.
+    /// The engine reported an error: it is out of COPY, if it was in one. If the error was that of
+    /// a message of a pipeline the engine skips everything to the next Sync, and so one
+    /// ReadyForQuery answers all of it.
     pub(crate) fn errored(&mut self) {
         self.copying = false;
+        let uncertain = self.uncertain;
+        let Some(front) = self.entries.front_mut().filter(|_| !uncertain) else { return };
+        let failed = front.done < front.asked;
+        front.asked = front.done;
+        front.in_copy = false;
+        let doubtful = std::mem::take(&mut front.doubtful);
+        if doubtful > 0 {
+            // Those behind what failed count, and nobody here knows which these are.
+            front.more = front.more.saturating_add(doubtful);
+            self.uncertain = true;
+        } else if failed {
+            front.skipping = true;
+            if front.form == Form::Simple {
+                self.skip_to_sync();
+            }
+        }
     }
 
-    /// A ReadyForQuery came: the front entry is answered.
+    /// The front's pipeline failed before the simple query that ended it.
+    fn skip_to_sync(&mut self) {
+        let mut last = None;
+        while last.as_ref().is_none_or(|last: &Entry| last.form != Form::Extended { synced: true })
+            && self.entries.get(1).is_some_and(|next| next.whose == Whose::Client)
+        {
+            last = self.entries.remove(1);
+        }
+        let Some(front) = self.entries.front_mut() else { return };
+        front.form = match &last {
+            Some(last) if last.form != Form::Simple => last.form,
+            Some(_) | None => Form::Extended { synced: false },
+        };
+        // The skipped ones' names are forgotten with its own (`prepared.rs`).
+        front.number = last.map_or(front.number, |last| last.number);
+    }
+
+    /// A ReadyForQuery came: the front entry is answered, unless more may come for it.
     pub(crate) fn answered(&mut self) -> Option<Entry> {
         self.copying = false;
+        if let Some(front) = self.entries.front_mut()
+            && front.more > 0
+        {
+            front.more -= 1;
+            return None;
+        }
+        self.uncertain &= self.entries.len() > 1;
         self.entries.pop_front()
     }
 
@@ -233,6 +379,9 @@ impl Owed {
 }
 
 #[cfg(test)]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -243,7 +392,9 @@ mod tests {
                 'Q' => drop(owed.simple(Whose::Client)),
                 'P' => drop(owed.extended()),
                 'S' => owed.sync(),
+                'd' => owed.copy_data(),
                 'c' => owed.copy_end(),
+                '1' => owed.completed(),
                 'G' => owed.copy_in_began(),
                 'E' => owed.errored(),
                 'Z' => drop(owed.answered()),
@@ -255,8 +406,8 @@ mod tests {
 
     fn drop<T>(_: T) {}
 
-    /// Left of the arrow what is forwarded (Q P S d c) and what the engine says (G E Z); the
-    /// number is how many ReadyForQuery are still to come.
+    /// What is forwarded (Q P S d c) and what the engine says (G E Z, and 1 for the answer to a P),
+    /// in the order in which the relay sees it; how many ReadyForQuery are still to come then.
     #[test]
     fn counts_what_postgres_answers() {
         for (script, left) in [
@@ -273,16 +424,49 @@ mod tests {
             ("QSGdcZ", 0),
             ("QGddcSZZ", 0),
             // tokio-postgres: P B E Sync, then data, CopyDone, Sync: one answer.
-            ("PPPSGddcSZ", 0),
+            ("PPPS11GddcS1Z", 0),
             // The same, with everything sent before the engine says CopyIn.
-            ("PPPSddcSGZ", 0),
-            ("PPPSdSdcSGZ", 0),
+            ("PPPSddcS11G1Z", 0),
+            ("PPPSdSdcS11G1Z", 0),
             // And then another pipeline right behind it.
-            ("PPPSddcSPPPSGZ", 1),
-            ("PPPGddcSZ", 0),
+            ("PPPSddcSPPPS11G1Z", 1),
+            ("PPP11GddcS1Z", 0),
             // The engine gives up in the middle: the late end is ignored, its Sync counts.
-            ("PPPSGdEdcSZ", 0),
-            ("PPPSGdS", 1),
+            ("PPPS11GdEdcSZ", 0),
+            ("PPPS11GdS", 1),
+            // All of the COPY in front of its one Sync.
+            ("PPPddcS11G1Z", 0),
+            ("PPPddcSPPPS11G1Z", 1),
+            ("PPPddcS11G1SZ", 1),
+            // An error in a pipeline: everything to the next Sync is skipped, queries included.
+            ("PQSEZ", 0),
+            ("PQES", 1),
+            ("PQESZ", 0),
+            ("PEQSZ", 0),
+            ("PEQQPQSZ", 0),
+            ("PQSQEZ", 1),
+            ("PQQPQPSQSEZ", 2),
+            ("PPPQS11EZ", 0),
+            ("PQPEPQSZ", 0),
+            ("PQPEPQQSZQZ", 0),
+            // The error was the query's own: nothing is skipped.
+            ("PQS1EZ", 1),
+            ("PQS1EZZ", 0),
+            ("P1QSEZ", 1),
+            ("QSEZ", 1),
+            ("PPPQS111EZ", 1),
+            // Control arm: without an error the query and the Sync have an answer each.
+            ("PQS1Z", 1),
+            // Syncs among the data of a COPY that goes well, and of one that fails: which of these
+            // count the engine alone knows. One too many is owed, never one too few.
+            ("QGdSdSc1Z", 0),
+            ("QdSdScG1Z", 0),
+            ("PPPS11GdSdScS1Z", 0),
+            ("QGdSEScSZ", 3),
+            ("QdScSQG EZZZ", 1),
+            ("PPPSdScSQ11GEZZ", 1),
+            ("PPPSdScSQ11GEZ", 2),
+            ("PPP11GdSEcSZ", 1),
         ] {
             assert_eq!(counted(script), left, "{script}");
         }
