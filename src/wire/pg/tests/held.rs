@@ -66,6 +66,18 @@ fn w20_a_gate_that_moves_while_the_program_is_parked_is_not_missed() {
     assert!(called(&mut stage), "it is called at once");
 }
 
+/// The guard's own refusal is made up after the verdict: the gate may have opened in between.
+#[test]
+fn w20_nothing_is_held_at_a_gate_that_has_opened() {
+    let mut stage = closed(usize::MAX, PLENTY);
+    stage.open();
+    let refusal = Box::new(stage.conversation.refusal(crate::fence::code::Denial::Unprovable));
+    let size = crate::wire::shared::waiting::Size { there: 1, whole: 1 };
+    let told = stage.conversation.hold(refusal, size, 0).unwrap_err();
+    assert_eq!(told.denial, crate::fence::code::Denial::Unprovable);
+    assert_eq!(stage.gate.held().programs, 0, "nobody would call it");
+}
+
 #[test]
 fn w20_a_second_closing_before_the_judgement_holds_it_again() {
     for program in writes() {
