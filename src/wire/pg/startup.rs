@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::base::limits;
-use crate::tls::{Stream, TlsError};
+use crate::tls::{Stream, TlsError, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
@@ -167,7 +167,7 @@ async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool),
     }
     match (first, tls) {
         ([TLS_HANDSHAKE], ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
-            tcp.set_nodelay(true)?;
+            settle(&tcp)?;
             Ok((tls.current().accept_direct(tcp).await?, true))
         }
         ([TLS_HANDSHAKE], ClientSideTls::Disable) => {
