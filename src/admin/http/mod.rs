@@ -73,7 +73,7 @@ pub struct AdminApi {
 /// closed.
 ///
 /// # Cancel safety
-/// Dropping it closes the listener and its connections; commands run on.
+/// Dropping it closes the listener; connections that are open and commands run on.
 pub async fn serve(
     listener: TcpListener,
     api: Arc<AdminApi>,
