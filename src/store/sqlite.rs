@@ -134,6 +134,9 @@ impl SqliteStore {
     }
 
     /// As [`Self::read`], for what tells how a command ended: no answer before it can be one.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the thread does its work all the same, and nobody hears of it.
     async fn read_settled<T: Send + 'static>(
         &self,
         doing: &'static str,

@@ -68,6 +68,8 @@ pub(crate) struct Relay {
     /// The client's next command is held at the closed gate, in front of what is held of the
     /// client's bytes.
     parked: bool,
+    /// What is held of the client's bytes waits until the client has taken the proxy's answers.
+    full: bool,
     route_moved: bool,
     finishing: bool,
     impatient: bool,
@@ -108,6 +110,7 @@ impl Relay {
             conversation,
             counters,
             parked: false,
+            full: false,
             route_moved: false,
             finishing: false,
             impatient: false,
@@ -237,8 +240,9 @@ impl Relay {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
-                if self.blocked && !self.conversation.must_wait() {
-                    self.blocked = false;
+                let answers_taken = self.full && to_client_clear;
+                if answers_taken || self.blocked && !self.conversation.must_wait() {
+                    (self.blocked, self.full) = (false, false);
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -299,7 +303,8 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+        let waits = self.blocked || self.full;
+        self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -321,6 +326,11 @@ impl Relay {
         }
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
+        }
+        if self.full && !self.client.writes {
+            // Nor the ones that are still to be made, to commands that were refused.
+            self.full = false;
+            self.forget_held();
         }
         if self.parked {
             self.after_step_parked();
@@ -480,6 +490,10 @@ impl Relay {
             }
             Some(Stop::Held) => {
                 self.parked = true;
+                consumed
+            }
+            Some(Stop::Full) => {
+                self.full = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {
