@@ -332,7 +332,7 @@ fn w20_the_default_holds_nothing_a_namespace_or_a_command_may() {
     let mut client = held_insert(&plain, 2);
     let shown = ctl(&proxy, &["inspect", &namespace]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("1 programs, the first for") && shown.contains("for 9 min"), "{shown}");
+    assert!(shown.contains("1 program, the first for") && shown.contains("for 9 min"), "{shown}");
     plain.unfence(&operation);
     client.until_ready().ok();
     assert_eq!((own.rows(), plain.rows()), ("1".to_owned(), "2".to_owned()));
