@@ -200,6 +200,9 @@ impl Message<'_, '_, '_> {
     }
 
     fn sync(&mut self) -> Ruling {
+        if self.header.body != 0 {
+            return broken("a Sync with something in it");
+        }
         let conversation = &mut *self.conversation;
         match conversation.discard {
             Discard::Local(status) => {
@@ -228,14 +231,18 @@ impl Message<'_, '_, '_> {
         if self.conversation.discard != Discard::Nothing {
             return Ruling::Drop;
         }
-        match self.header.tag {
-            b'd' => self.conversation.owed.copy_data(),
-            _ => self.conversation.owed.copy_end(),
+        if self.header.tag != b'd' {
+            self.conversation.owed.copy_end();
         }
         Ruling::Continuation
     }
 
+    /// One with something in it would have the engine skip everything to the next Sync, the guard's
+    /// own statement included.
     fn flush(&mut self) -> Ruling {
+        if self.header.body != 0 {
+            return broken("a Flush with something in it");
+        }
         match self.conversation.discard {
             Discard::Nothing => Ruling::Continuation,
             Discard::Local(_) | Discard::ToSync => Ruling::Drop,
