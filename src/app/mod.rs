@@ -324,6 +324,20 @@ async fn bind_clients(config: &Config) -> Result<Vec<Bound>, AppError> {
     Ok(bound)
 }
 
+/// What a start looks at beyond the settings themselves: keys, certificates and CA files. Nothing
+/// is made, opened or connected to.
+///
+/// # Errors
+/// What [`serve`] would refuse to start with.
+pub fn check(config: &Config) -> Result<(), AppError> {
+    let _keys = keys(config)?;
+    for listen in &config.listens {
+        let _read = build::listen(listen)?;
+    }
+    let mut endpoints = Endpoints::default();
+    config.engines.iter().try_for_each(|engine| endpoints.add(engine))
+}
+
 fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
     Ok(match &config.admin.key {
         config::KeySource::File(path) => Some(AdminKey::from_file(path)?),

@@ -29,6 +29,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::peer::behind;
 
 mod held;
 
@@ -51,6 +52,7 @@ struct Stage {
     rest: (Rest, Rest),
     held: (BytesMut, BytesMut),
     blocked: bool,
+    full: bool,
     chunk: usize,
 }
 
@@ -145,6 +147,7 @@ impl Stage {
             rest: (Rest::default(), Rest::default()),
             held: (BytesMut::new(), BytesMut::new()),
             blocked: false,
+            full: false,
             chunk,
         }
     }
@@ -184,7 +187,9 @@ impl Stage {
         );
         let direct = out.finish();
         self.to_engine.extend_from_slice(&chunk[direct]);
-        self.held.0 = BytesMut::from(&chunk[consumed..]);
+        self.held.0 = behind(chunk, consumed);
+        self.conversation.held.keeps(self.held.0.len());
+        self.full = stop == Some(Stop::Full);
         self.blocked = stop == Some(Stop::Blocked);
         assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
     }
