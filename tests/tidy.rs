@@ -7,6 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+#[path = "tidy/evidence.rs"]
+mod evidence;
+#[path = "tidy/invariants.rs"]
+mod invariants;
 #[path = "tidy/layers.rs"]
 mod layers;
 #[path = "tidy/rules.rs"]
@@ -29,6 +33,7 @@ const RULES: &[Rule] = &[
     rules::shape,
     rules::function_size,
     rules::proof_makers,
+    evidence::forgeable,
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
