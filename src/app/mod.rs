@@ -63,7 +63,7 @@ use build::{Endpoints, WireDirectory};
 use control_engine::ControlEngine;
 use killer::ControlKiller;
 use reload::Reloading;
-use state_dir::{StateDir, StateDirError};
+use state_dir::{StateDir, StateDirError, StoreFile};
 
 /// Why the proxy doesn't start. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +128,7 @@ pub struct App {
     stop_admin: oneshot::Sender<()>,
     reloading: Arc<Reloading>,
     grace: Duration,
-    _state_dir: StateDir,
+    _claims: (StateDir, StoreFile),
 }
 
 impl std::fmt::Debug for App {
@@ -153,7 +153,7 @@ impl App {
     /// Not cancel safe: run it to its end.
     pub async fn start(config: Config, control: ControlSettings) -> Result<Self, AppError> {
         let started = Instant::now();
-        let mut state_dir = StateDir::claim(&config.proxy.state_dir)?;
+        let mut claims = claim(&config)?;
         let bound = bind_clients(&config).await?;
         let admin_address = config.admin.http.to_string();
         let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
@@ -163,7 +163,7 @@ impl App {
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let metrics = Arc::new(Metrics::new());
-        let first = first_generation(&mut state_dir, clock.now_ms())?;
+        let first = first_generation(&mut claims.0, clock.now_ms())?;
         let gates = Arc::new(Gates::new(first));
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
@@ -218,7 +218,7 @@ impl App {
             admin: (admin_at, admin),
             stop_admin,
             reloading,
-            _state_dir: state_dir,
+            _claims: claims,
         })
     }
 
@@ -391,9 +391,7 @@ fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, Jo
             // Dropped or sent: either way the proxy stops.
             let _either: Result<(), oneshot::error::RecvError> = stopped.await;
         };
-        if let Err(error) = crate::admin::http::serve(listener, Arc::new(api), stopped).await {
-            tracing::error!(%error, "the admin listener ended");
-        }
+        crate::admin::http::serve(listener, Arc::new(api), stopped).await;
     });
     (stop, task)
 }
@@ -408,6 +406,13 @@ fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), 
         handles.push(control);
     }
     Ok((engines, endpoints, handles))
+}
+
+/// What no other process may have at the same time.
+fn claim(config: &Config) -> Result<(StateDir, StoreFile), AppError> {
+    let folder = StateDir::claim(&config.proxy.state_dir)?;
+    let config::Store::Sqlite(store) = &config.store;
+    Ok((folder, StoreFile::claim(store)?))
 }
 
 /// Says which fences this start has taken up again; the open ones need no word.

@@ -1,10 +1,13 @@
-//! The state folder belongs to one process.
+//! The state folder and the embedded store belong to one process.
 //!
 //! Purpose: two proxies over one embedded store would each enforce only their own commands, which
-//! breaks fences without a sign. The folder is claimed with a lock the system takes back when the
-//! process ends, however it ends. (Fleets share a Postgres or MySQL store instead.)
+//! breaks fences without a sign. The folder and the store's file are claimed with locks the system
+//! takes back when the process ends, however it ends. (Fleets will share a Postgres or MySQL store
+//! instead.) The lock on the store is a file beside it: SQLite's own locks live on the file itself
+//! and go with any other descriptor of it that is closed.
 //!
-//! The locked file also remembers the generation that the last process began at (invariant 5).
+//! The folder's locked file also remembers the generation that the last process began at
+//! (invariant 5). Called by `app::start`. It doesn't open the store.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -34,6 +37,24 @@ pub enum StateDirError {
         /// The folder.
         path: PathBuf,
     },
+    /// The store's file can't be claimed.
+    #[error("store {path}: its lock {path}.lock can't be made: {source}; make the folder writable")]
+    StoreIo {
+        /// The store's file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// Another process has the store.
+    #[error(
+        "store {path} is in use by another fencewire process, whose state_dir is another one: two \
+         would each enforce only their own fences; stop that one, or give this one a store of its \
+         own"
+    )]
+    StoreInUse {
+        /// The store's file.
+        path: PathBuf,
+    },
 }
 
 /// Longest content of the locked file that is looked at.
@@ -46,19 +67,22 @@ pub(crate) struct StateDir {
     lock: File,
 }
 
+/// A claimed store file; it is given back when this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    _lock: File,
+}
+
+fn lock_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)
+}
+
 impl StateDir {
     /// Makes the folder (0700) if need be and claims it.
     pub(crate) fn claim(path: &Path) -> Result<Self, StateDirError> {
         let failed = |source| StateDirError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .map_err(failed)?;
+        let lock = lock_file(&path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(StateDirError::InUse { path: path.to_owned() }),
@@ -85,6 +109,42 @@ impl StateDir {
         writeln!(self.lock, "{:020}", first.0).map_err(failed)?;
         self.lock.sync_data().map_err(failed)?;
         Ok(first)
+    }
+}
+
+impl StoreFile {
+    /// Claims the store at `path`, which need not exist yet; its folder must. Links are followed,
+    /// so that two names of one file are one store.
+    ///
+    /// # Errors
+    /// [`StateDirError::StoreInUse`] when another process has it, [`StateDirError::StoreIo`].
+    pub(crate) fn claim(path: &Path) -> Result<Self, StateDirError> {
+        let failed = |source| StateDirError::StoreIo { path: path.to_owned(), source };
+        let mut name = real_path(path).map_err(failed)?.into_os_string();
+        name.push(".lock");
+        let lock = lock_file(Path::new(&name)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                Err(StateDirError::StoreInUse { path: path.to_owned() })
+            }
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+/// `path` without links; a file that isn't there yet has the place it will have.
+fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(real) => Ok(real),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                Some(_) | None => Path::new("."),
+            };
+            Ok(folder.canonicalize()?.join(path.file_name().unwrap_or_default()))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -117,5 +177,24 @@ mod tests {
         assert_eq!(begin(later), later);
         std::fs::write(folder.path().join("lock"), b"").unwrap();
         assert_eq!(begin(by_clock), by_clock, "as an earlier build has left it");
+    }
+
+    #[test]
+    fn a_store_belongs_to_one_whatever_it_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("fence.db");
+        let first = StoreFile::claim(&file).unwrap();
+        std::fs::write(&file, b"").unwrap();
+        let link = folder.path().join("linked.db");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for name in [&file, &link] {
+            let second = StoreFile::claim(name).unwrap_err();
+            assert!(second.to_string().contains("in use"), "{second}");
+        }
+        StoreFile::claim(&folder.path().join("another.db")).unwrap();
+        drop(first);
+        StoreFile::claim(&link).unwrap();
+        let lost = StoreFile::claim(&folder.path().join("nowhere/fence.db")).unwrap_err();
+        assert!(lost.to_string().contains("nowhere"), "{lost}");
     }
 }
