@@ -7,6 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+#[path = "tidy/evidence.rs"]
+mod evidence;
+#[path = "tidy/invariants.rs"]
+mod invariants;
 #[path = "tidy/layers.rs"]
 mod layers;
 #[path = "tidy/rules.rs"]
@@ -30,6 +34,7 @@ const RULES: &[Rule] = &[
     rules::function_size,
     rules::proof_makers,
     rules::cancel_safety,
+    evidence::forgeable,
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {

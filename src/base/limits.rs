@@ -11,6 +11,10 @@
 /// Default deadline of a write or import drain, in milliseconds.
 pub const WRITE_DRAIN_DEFAULT_MS: u64 = 30_000;
 
+/// How often admission may change in the life of one process before the next one's generations
+/// could meet its own, where the clock doesn't help: 16 million times.
+pub const GENERATIONS_PER_START: u64 = 1 << 24;
+
 /// Default deadline of a read drain, in milliseconds.
 pub const READ_DRAIN_DEFAULT_MS: u64 = 30_000;
 

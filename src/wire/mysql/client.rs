@@ -6,6 +6,7 @@
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::gate::admission::Refusal;
 use crate::sql::{Classified, Classifier};
@@ -200,7 +201,8 @@ impl Packet<'_, '_, '_> {
             return Ruling::Drop;
         }
         let command = Command::of(first.unwrap_or_default());
-        if command.judge() == Judge::Nothing {
+        let passes = command == Command::DropDb && removed(Removable::StatementLease);
+        if command.judge() == Judge::Nothing || passes {
             return self.nothing(command);
         }
         if self.payload.len() < self.header.payload.min(wanted(command)) {

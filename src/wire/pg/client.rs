@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::fence::code::Denial;
@@ -156,6 +157,7 @@ impl Message<'_, '_, '_> {
         match self.header.tag {
             b'S' => self.sync(),
             b'X' => Ruling::Continuation,
+            b'F' if removed(Removable::StatementLease) => Ruling::Continuation,
             b'd' | b'c' | b'f' => self.copy(),
             b'H' => self.flush(),
             b'Q' | b'F' | b'P' | b'B' | b'E' | b'D' | b'C' => {

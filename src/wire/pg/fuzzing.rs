@@ -18,7 +18,7 @@ use crate::gate::admission::Seat;
 use crate::gate::registry::{Authority, Gates};
 use crate::gate::slot::Card;
 use crate::sql::{Classifier, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
@@ -44,7 +44,7 @@ impl Session {
         let gates = Arc::new(Gates::new(Generation(1)));
         gates.recovered();
         let gate = gates.gate(&Namespace::parse("old/app").ok()?);
-        let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
         gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
         if !open {
             gate.overlay(Overlay::Installing, InFlight::Finish);

@@ -22,7 +22,7 @@ use crate::gate::drain::Drain;
 use crate::gate::registry::{Authority, Gate, Gates};
 use crate::gate::slot::{Card, Running};
 use crate::sql::{Classifier, StatementClass, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
@@ -115,7 +115,7 @@ impl Stage {
     }
 
     fn open(&self) {
-        let loaded = LoadedFence { namespace: self.gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(self.gate.namespace().clone());
         self.gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
     }
 
@@ -268,13 +268,21 @@ fn invariant_01_no_statement_leaves_without_a_lease() {
     ] {
         let mut open = Stage::new(1);
         open.client(&statement);
-        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{statement:?}");
+        let what = format!("VIOLATION: invariant 1: {statement:?}");
+        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{what}");
         let mut closed = Stage::new(1);
         closed.gate.close_as_unknown();
         closed.client(&statement);
-        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{statement:?}");
+        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{what}");
         assert_eq!(closed.told().first().map(String::as_str), Some("E:ZF005"));
     }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_01_a_message_that_passes_without_a_lease_is_reported() {
+    let check = "wire::pg::tests::invariant_01_no_statement_leaves_without_a_lease";
+    crate::base::arm::missed(check, &[("statement-lease", "invariant 1")]).unwrap();
 }
 
 #[test]
