@@ -120,13 +120,9 @@ impl Program {
         }
     }
 
-    /// Whether it ends an open transaction with its changes kept, without saying so. `autocommit`
-    /// is what the session has: turning it on ends a transaction only where it was off.
-    pub(crate) fn commits_implicitly(&self, autocommit: bool) -> bool {
-        self.runs()
-            && self.shapes().any(|shape| {
-                shape.commits_implicitly() && !(shape.changes_autocommit() && autocommit)
-            })
+    /// Whether it may end an open transaction with its changes kept, without saying so.
+    pub(crate) fn commits_implicitly(&self) -> bool {
+        self.runs() && self.shapes().any(Shape::commits_implicitly)
     }
 
     /// The schemas it reaches beside the default one.

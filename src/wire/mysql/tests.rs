@@ -41,6 +41,8 @@ mod statements;
 const ASK: &str = "SELECT @@session.tx_read_only";
 const GUARD: &str = "SET SESSION TRANSACTION READ ONLY";
 const UNDO: &str = "SET SESSION TRANSACTION READ WRITE";
+const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
 /// Status flags.
 const IDLE: u16 = 2;

@@ -17,7 +17,7 @@ fn w12_an_idle_transaction_is_rolled_back_and_the_client_told() {
         let before = stage.gate.word().generation();
         let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
         assert_eq!(action, Action::None);
-        assert_eq!(stage.sent(), query("ROLLBACK"));
+        assert_eq!(stage.sent(), query(ROLLBACK));
         stage.engine(&ok(IDLE));
         assert!(stage.said().is_empty() && !stage.holds());
         stage.open();
@@ -55,7 +55,7 @@ fn w13_a_running_statement_is_killed_and_rolled_back() {
         stage.engine(&ok(OPEN));
         assert!(stage.sent().is_empty(), "the kill may still be on its way");
         stage.conversation.cancel_delivered(&mut stage.to_engine);
-        assert_eq!(stage.sent(), query("ROLLBACK"));
+        assert_eq!(stage.sent(), query(ROLLBACK));
         stage.engine(&ok(IDLE));
         assert!(!stage.holds());
         assert_eq!(stage.conversation.forced, Forced::RolledBack { told: true });

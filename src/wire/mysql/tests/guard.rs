@@ -149,7 +149,7 @@ fn w17_what_would_begin_another_transaction_gets_the_guard_first() {
         stage.run(&query("begin"), &ok(OPEN));
         stage.close();
         stage.client(&query("begin"));
-        assert_eq!(stage.sent(), query("COMMIT"));
+        assert_eq!(stage.sent(), query(COMMIT));
         stage.engine(&ok(IDLE));
         stage.guarded(true);
         assert_eq!(stage.sent(), query("begin"));
@@ -194,5 +194,229 @@ fn w15_the_guards_refusal_is_the_fences_and_others_stay() {
             stage.engine(&ok(IDLE));
             assert!(!stage.holds());
         }
+    });
+}
+
+/// Whatever an engine answers, nothing goes on for ever.
+#[test]
+fn w17_an_engine_that_never_leaves_its_transaction_ends_the_session() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        let mut rounds = 0;
+        while !stage.conversation.guard.failed {
+            assert_eq!(stage.sent(), query(COMMIT));
+            rounds += 1;
+            assert!(rounds < 100, "it goes on for ever");
+            stage.engine(&ok(OPEN));
+        }
+        assert!(stage.said().is_empty());
+        // Many programs, each of which waits a little, are no such thing.
+        let mut stage = Stage::new(1 << 25);
+        stage.close();
+        for first in (0..100).map(|at| at == 0) {
+            stage.client(&query("select 1"));
+            stage.guarded(first);
+            assert_eq!(stage.sent(), query("select 1"));
+            stage.engine(&rows(b"1", IDLE));
+            stage.said();
+        }
+        assert!(!stage.conversation.guard.failed);
+    });
+}
+
+/// A session in an older transaction that has read a view under the fence, up to the rollback to
+/// the savepoint that hasn't been answered.
+fn wrapped(stage: &mut Stage) -> Vec<u8> {
+    stage.run(&query("begin"), &ok(OPEN));
+    stage.close();
+    stage.client(&query("select * from v"));
+    stage.sent();
+    stage.engine(&ok(OPEN));
+    assert_eq!(stage.sent(), query("select * from v"));
+    stage.engine(&rows(b"1", OPEN));
+    assert_eq!(stage.said(), rows(b"1", OPEN));
+    let back = stage.sent();
+    assert!(back[5..].starts_with(b"ROLLBACK TO SAVEPOINT "), "{back:?}");
+    back
+}
+
+#[test]
+fn w17_a_savepoint_that_is_not_rolled_back_to_lets_nothing_pass() {
+    each(|stage| {
+        let back = wrapped(stage);
+        stage.client(&query("commit"));
+        assert!(stage.sent().is_empty(), "it waits");
+        for _ in 0..2 {
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(OPEN));
+            assert_eq!(stage.sent(), back, "once more");
+        }
+        stage.engine(&ok(OPEN));
+        assert_eq!(stage.sent(), query("commit"), "its own end stays its own");
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.said(), ok(IDLE));
+        assert!(!stage.holds());
+    });
+}
+
+#[test]
+fn w17_a_savepoint_that_is_lost_takes_the_transaction_with_it() {
+    each(|stage| {
+        let back = wrapped(stage);
+        stage.client(&query("commit"));
+        for round in 0..3 {
+            assert_eq!(stage.sent(), if round == 0 { vec![] } else { back.clone() });
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(OPEN));
+        }
+        assert_eq!(stage.sent(), query(ROLLBACK));
+        stage.engine(&ok(IDLE));
+        assert!(stage.sent().is_empty(), "nothing is committed");
+        assert_eq!(stage.told(), (9709, 1));
+        assert!(!stage.holds() && !stage.conversation.guard.failed);
+        // The engine has rolled back by itself, and told nobody but the proxy.
+        stage.open();
+        wrapped(stage);
+        stage.engine(&err(1, 1305, "SAVEPOINT does not exist"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        stage.client(&query("commit"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9709, 1));
+    });
+}
+
+#[test]
+fn w17_a_transaction_that_can_not_be_ended_ends_its_session() {
+    each(|stage| {
+        wrapped(stage);
+        stage.client(&query("commit"));
+        for _ in 0..10 {
+            if stage.conversation.guard.failed {
+                break;
+            }
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert!(!stage.sent().windows(6).any(|word| word == b"commit"));
+            if !stage.conversation.guard.failed {
+                stage.engine(&ok(OPEN));
+                stage.sent();
+            }
+        }
+        assert!(stage.conversation.guard.failed, "the session ends, and its transaction with it");
+        assert!(stage.said().is_empty());
+    });
+}
+
+/// A kill that was meant for the read may hit what is behind it.
+#[test]
+fn w13_a_forced_rollback_takes_what_a_read_left_behind_with_it() {
+    each(|stage| {
+        wrapped(stage);
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+        stage.engine(&err(1, 1317, "interrupted"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(OPEN));
+        assert!(stage.sent().is_empty(), "the kill may still be on its way");
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        let back = stage.sent();
+        assert!(back[5..].starts_with(b"ROLLBACK TO SAVEPOINT "), "{back:?}");
+        stage.engine(&ok(OPEN));
+        stage.run(&query("commit"), &ok(IDLE));
+    });
+}
+
+/// A deadlock that the client has been told of is no news.
+#[test]
+fn w17_a_read_that_ended_its_transaction_leaves_nothing_to_take_back() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("select * from v"));
+        stage.sent();
+        stage.engine(&ok(OPEN));
+        stage.sent();
+        stage.engine(&err(1, 1213, "Deadlock"));
+        assert_eq!(stage.said(), err(1, 1213, "Deadlock"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        stage.client(&query("commit"));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), query("commit"));
+    });
+}
+
+#[test]
+fn w17_a_commit_in_front_that_fails_is_not_taken_for_one() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        assert_eq!(stage.sent(), query(COMMIT));
+        stage.engine(&err(1, 1317, "interrupted"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(OPEN));
+        assert_eq!(stage.sent(), query(COMMIT), "once more");
+        stage.engine(&err(1, 1213, "Deadlock"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9709, 1), "the client meant to commit");
+    });
+}
+
+/// A dump's snapshot goes on across what ends no transaction.
+#[test]
+fn w17_unlock_tables_and_autocommit_are_the_clients_own() {
+    each(|stage| {
+        for status in [OPEN, OPEN_READ_ONLY] {
+            stage.run(&query("begin"), &ok(status));
+            stage.close();
+            for sql in ["unlock tables", "set autocommit = 0", "set autocommit = 1"] {
+                stage.run(&query(sql), &ok(status));
+            }
+            stage.run(&query("commit"), &ok(IDLE));
+            stage.open();
+        }
+        // One whose value reads tables has what guards a read.
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("set autocommit = (select n from v)"));
+        assert_eq!(stage.sent(), query(COMMIT));
+    });
+}
+
+#[test]
+fn w17_begin_in_an_older_xa_transaction_gets_a_typed_error() {
+    each(|stage| {
+        stage.run(&query("xa start 'x'"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9708, 1));
+        assert!(!stage.conversation.guard.failed);
+        stage.run(&query("xa end 'x'"), &ok(OPEN));
+    });
+}
+
+/// What the proxy says while the engine answers something of its own is the answer to the client's
+/// next command.
+#[test]
+fn the_number_of_an_answer_counts_from_the_clients_own_command() {
+    each(|stage| {
+        stage.client(&query("select 1"));
+        stage.sent();
+        stage.engine(&rows(b"1", IDLE));
+        stage.close();
+        stage.client(&query("select 1"));
+        for answer in [rows(b"0", IDLE), ok(IDLE)] {
+            assert_eq!(stage.conversation.next_sequence(), 1);
+            stage.engine(&answer);
+        }
+        stage.engine(&packet(1, &[1]));
+        assert_eq!(stage.conversation.next_sequence(), 2);
     });
 }

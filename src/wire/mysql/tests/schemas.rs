@@ -66,7 +66,7 @@ fn w07_a_transaction_holds_leases_in_every_schema_it_wrote_to() {
         let orders = stage.conversation.seats.take_orders();
         assert_eq!(orders.len(), 1);
         stage.conversation.order_roll_back(orders[0].1, false, &mut stage.to_engine);
-        assert_eq!(stage.sent(), query("ROLLBACK"));
+        assert_eq!(stage.sent(), query(ROLLBACK));
         stage.engine(&ok(IDLE));
         assert!(drain.look().is_some());
         assert!(!stage.holds());
@@ -95,5 +95,21 @@ fn a_change_of_user_is_readmitted_where_it_goes() {
         other.overlay(Overlay::Installing, InFlight::Finish);
         stage.client(&query("insert into t values (1)"));
         assert_eq!(stage.told(), (9701, 1));
+    });
+}
+
+/// What a procedure reaches in another schema isn't known; the other schema's engine lock meets it.
+#[test]
+fn a_call_is_refused_where_its_own_schema_is_fenced_or_one_that_it_names() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.run(&query("call p()"), &ok(IDLE));
+        stage.run(&query("call p(1, @x)"), &ok(IDLE));
+        for sql in ["call b.p()", "call p((select n from b.t))"] {
+            stage.client(&query(sql));
+            assert!((9701..=9708).contains(&stage.told().0), "{sql}");
+        }
+        stage.run(&query("call p()"), &ok(IDLE));
     });
 }
