@@ -53,6 +53,12 @@ on_both!(
     nothing_of_the_proxys_own_gets_between_the_halves_of_a_packet,
     what_follows_a_kill_waits_for_the_end_of_the_packet,
     the_guard_is_undone_behind_the_fence,
+    what_reads_a_view_beside_a_select_is_guarded,
+    a_rollback_to_the_savepoint_that_fails_is_repeated,
+    a_savepoint_that_can_not_be_rolled_back_to_takes_its_transaction_along,
+    completion_type_keeps_no_transaction_open,
+    a_snapshot_goes_on_across_unlock_tables,
+    begin_in_an_older_xa_transaction_gets_a_typed_error,
 );
 
 const OBJECTS: &str = "\
@@ -606,4 +612,127 @@ fn the_guard_is_undone_behind_the_fence(flavour: MyFlavour) {
     assert_eq!(own.query(&question).ok().cell(), "1");
     plain.query("INSERT INTO t VALUES (3, 3)").ok();
     assert_eq!(own.query("INSERT INTO t VALUES (4, 4)").code(), 1792, "its own, and untouched");
+}
+
+/// A value may read a view as well as a SELECT does.
+fn what_reads_a_view_beside_a_select_is_guarded(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    client.query("BEGIN").ok();
+    client.query("SELECT COUNT(*) FROM t").ok();
+    let operation = rig.fence();
+    for sql in [
+        "SET @a = (SELECT n FROM writes)",
+        "SET @b = 1, @a = (SELECT n FROM writes)",
+        "DO (SELECT n FROM writes)",
+        "SHOW TABLES WHERE (SELECT n FROM writes)",
+    ] {
+        client.query(sql).ok();
+        assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2", "behind {sql}");
+    }
+    client.query("COMMIT").ok();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    for sql in [
+        "SET @a = (SELECT n FROM writes)",
+        "SET @a = (SELECT n FROM lifts); SET @b = (SELECT n FROM writes)",
+        "SET @a = (SELECT n FROM lifts), @b = (SELECT n FROM writes)",
+    ] {
+        assert!(is_fences(client.query(sql).code()), "{sql}");
+    }
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    rig.unfence(&operation);
+}
+
+/// A client in an older transaction has read a view that writes, and wants to commit.
+fn commit_behind_a_hidden_write(rig: &Rig) -> u16 {
+    let mut client = rig.client();
+    client.query("BEGIN").ok();
+    client.query("SELECT COUNT(*) FROM t").ok();
+    let operation = rig.fence();
+    client.query("SELECT * FROM writes").ok();
+    let code = client.query("COMMIT").code();
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+    client.query("SELECT COUNT(*) FROM t").ok();
+    rig.unfence(&operation);
+    code
+}
+
+fn a_rollback_to_the_savepoint_that_fails_is_repeated(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[("FENCEWIRE_FAULT", "wire.unwrap@1=error")]);
+    assert_eq!(commit_behind_a_hidden_write(&rig), 0);
+}
+
+fn a_savepoint_that_can_not_be_rolled_back_to_takes_its_transaction_along(flavour: MyFlavour) {
+    let faults = [1, 2, 3].map(|pass| format!("wire.unwrap@{pass}=error")).join(",");
+    let rig = Rig::new(flavour, &[("FENCEWIRE_FAULT", &faults)]);
+    assert_eq!(commit_behind_a_hidden_write(&rig), 9709);
+}
+
+/// A session may have its COMMIT and ROLLBACK begin another transaction, or end the session.
+fn completion_type_keeps_no_transaction_open(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    for (value, n) in [("CHAIN", 10), ("RELEASE", 11)] {
+        let set = format!("SET SESSION completion_type = '{value}'");
+        let mut client = rig.client();
+        client.query(&set).ok();
+        client.query("BEGIN").ok();
+        client.query("SELECT COUNT(*) FROM t").ok();
+        let operation = rig.fence();
+        client.query("BEGIN").ok();
+        assert_eq!(client.query("SELECT * FROM writes").code(), 9701, "{value}");
+        rig.unfence(&operation);
+        let mut client = rig.client();
+        client.query(&set).ok();
+        client.query("BEGIN").ok();
+        client.query(&format!("INSERT INTO t VALUES ({n}, 1)")).ok();
+        let operation = uuid();
+        let (status, body) = rig.try_fence(&operation, &policy(0, "force_rollback"));
+        assert_eq!(status, 200, "{value}: {body:#}");
+        let forced = &body["fence"]["evidence"]["forced"];
+        assert!(!forced.to_string().contains("terminat"), "{value}: {body:#}");
+        assert_eq!(client.query("SELECT 1").code(), 9709, "{value}");
+        rig.unfence(&operation);
+    }
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "2");
+}
+
+fn a_snapshot_goes_on_across_unlock_tables(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let (mut older, mut newer) = (rig.client(), rig.client());
+    let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
+    older.query(begin).ok();
+    let operation = rig.fence();
+    newer.query(begin).ok();
+    // Around the proxy: nothing but the proxy guards this schema here.
+    rig.cluster.sql(&rig.db, "INSERT INTO t VALUES (3, 3)");
+    for client in [&mut older, &mut newer] {
+        for sql in ["UNLOCK TABLES", "SET autocommit = 1", "UNLOCK TABLES"] {
+            client.query(sql).ok();
+            assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2", "behind {sql}");
+        }
+        client.query("COMMIT").ok();
+        assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "3");
+        // With autocommit off it is redundant as well, and then it isn't.
+        client.query("SET autocommit = 0").ok();
+        client.query("SELECT COUNT(*) FROM t").ok();
+        client.query("SET autocommit = 0").ok();
+        client.query("SET autocommit = 1").ok();
+        assert_eq!(client.query("SELECT * FROM writes").code(), 9701);
+    }
+    assert_eq!(rig.cluster.sql(&rig.db, "SELECT COUNT(*) FROM t"), "3");
+    rig.unfence(&operation);
+}
+
+fn begin_in_an_older_xa_transaction_gets_a_typed_error(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let mut client = rig.client();
+    client.query("XA START 'older'").ok();
+    client.query("SELECT COUNT(*) FROM t").ok();
+    let operation = rig.fence();
+    for sql in ["BEGIN", "START TRANSACTION READ ONLY", "LOCK TABLES t READ"] {
+        assert_eq!(client.query(sql).code(), 9708, "{sql}");
+    }
+    // Its session lives, and can end it.
+    client.query("XA END 'older'").ok();
+    rig.unfence(&operation);
 }

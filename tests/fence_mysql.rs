@@ -17,9 +17,11 @@ use acceptance::{
 };
 use acceptance_mysql::{MyLatch, MySite, code, on_both, own, thread};
 use serde_json::{Value, json};
+use support::my_tools::MyTarget;
 use support::my_wire::status;
 use support::proxy::uuid;
-use support::{Engine, MyCluster, MyFlavour, Proxy, ProxyOptions, free_port, poll};
+use support::tools::{run, run_failing};
+use support::{Engine, MyCluster, MyFlavour, MyOptions, Proxy, ProxyOptions, free_port, poll};
 
 on_both!(
     acceptance_01_of_two_operations_at_once_one_owns_the_fence,
@@ -38,6 +40,7 @@ on_both!(
     acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release,
     a_writer_around_the_proxy_keeps_the_drain_and_then_waits_for_the_lock,
     a_restarted_proxy_holds_the_lock_again,
+    a_dump_in_a_snapshot_works_under_a_write_fence,
 );
 
 fn acceptance_01_of_two_operations_at_once_one_owns_the_fence(flavour: MyFlavour) {
@@ -499,4 +502,83 @@ fn a_restarted_proxy_holds_the_lock_again(flavour: MyFlavour) {
     site.unfence(&operation);
     around.query("INSERT INTO t VALUES (3)").ok();
     assert_eq!(site.rows(), "3");
+}
+
+/// The real tools: what they dump under a fence is what they dumped before it. That a snapshot goes
+/// on across UNLOCK TABLES, which other tools send, is shown in `bypass_mysql`.
+fn a_dump_in_a_snapshot_works_under_a_write_fence(flavour: MyFlavour) {
+    let site = MySite::shared(flavour);
+    site.sql("INSERT INTO t VALUES (1), (2)");
+    site.sql("CREATE VIEW v AS SELECT n FROM t");
+    site.sql("CREATE TABLE u (k int PRIMARY KEY, w varchar(20)); INSERT INTO u VALUES (1, 'x')");
+    site.sql("CREATE TRIGGER tr BEFORE UPDATE ON u FOR EACH ROW SET NEW.w = 'y'");
+    let port = site.proxy.port();
+    let target = MyTarget { cluster: site.cluster, port, client_tls: false, engine_tls: false };
+    let dump = |options: &[&str]| {
+        let mut dump = target.dump();
+        dump.args(["--skip-dump-date", "--routines", "--triggers", "--hex-blob"]);
+        if flavour == MyFlavour::MySql {
+            dump.args(["--set-gtid-purged=OFF", "--no-tablespaces"]);
+        }
+        dump.args(options).arg(&site.db);
+        dump
+    };
+    let before = run(&mut dump(&["--single-transaction"]));
+    assert!(before.contains("INSERT INTO `u`") && before.contains("-- Dump completed"), "{before}");
+    let operation = site.fence();
+    let under = run(&mut dump(&["--single-transaction"]));
+    let differs = before.lines().zip(under.lines()).find(|(a, b)| a != b);
+    assert!(before == under, "the dump differs, first at {differs:?}");
+    // What flushes is a write to this server's log, and gets the fence's word for it.
+    let flushing: &[&[&str]] = match flavour {
+        MyFlavour::MariaDb => &[&["--flush-logs"], &["--lock-all-tables"]],
+        MyFlavour::MySql => &[&["--flush-logs"], &["--source-data"], &["--set-gtid-purged=ON"]],
+    };
+    for options in flushing {
+        let mut dump = dump(options);
+        if !options.contains(&"--lock-all-tables") {
+            dump.arg("--single-transaction");
+        }
+        let error = run_failing(&mut dump);
+        assert!(error.contains("(9701)"), "{options:?}: {error}");
+    }
+    site.unfence(&operation);
+}
+
+/// Where the server lists no locks, nobody who writes from another schema would be seen: without
+/// the engine lock that is no proof, and with it the lock is.
+#[test]
+fn a_server_that_lists_no_locks_proves_nothing_without_the_engine_lock() {
+    for (instrument, engine_lock, proven) in [
+        (("performance_schema", "OFF"), "off", false),
+        (("performance_schema_instrument", "'wait/lock/metadata/sql/mdl=OFF'"), "off", false),
+        (("performance_schema", "OFF"), "hold", true),
+        (("performance_schema", "ON"), "off", true),
+    ] {
+        let settings = vec![(instrument.0.to_owned(), instrument.1.to_owned())];
+        let options = MyOptions { settings, ..MyOptions::default() };
+        let cluster = MyCluster::start(MyFlavour::MySql, options);
+        let proxy = Proxy::start_with(ProxyOptions {
+            engines: vec![Engine::my_plain("old", &cluster)],
+            extra: format!("[fence]\nengine_lock = \"{engine_lock}\"\n"),
+            ..ProxyOptions::default()
+        });
+        let site = MySite::new(&cluster, &proxy);
+        // Around the proxy and from another schema, with an open write.
+        let mut writer = support::MyWire::connect(cluster.port(), "wire", &cluster.fresh_db());
+        writer.query("BEGIN").ok();
+        writer.query(&format!("INSERT INTO {}.t VALUES (1)", site.db)).ok();
+        let body = site.acquire_body(&uuid(), &fail_after(2_000));
+        let (status, answer) = site.acquire(&body);
+        assert_eq!(status, 202, "acknowledged with a writer open: {answer:#}");
+        if engine_lock == "off" && !proven {
+            assert!(answer.to_string().contains("table locks"), "{answer:#}");
+        }
+        writer.query("COMMIT").ok();
+        if proven {
+            site.acquire_at_last(&body);
+        } else {
+            assert_eq!(site.acquire(&body).0, 202, "acknowledged by a census that sees nothing");
+        }
+    }
 }

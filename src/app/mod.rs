@@ -543,6 +543,9 @@ pub fn serve(config: Config) -> ExitCode {
 
 fn run(config: Config) -> Result<(), AppError> {
     trace::init(&build::trace(&config.log))?;
+    for notice in config.notices() {
+        tracing::warn!("{notice}");
+    }
     let runtime = control_runtime().map_err(AppError::Runtime)?;
     let settings = ControlSettings {
         fence_enabled: config.fence.enabled,

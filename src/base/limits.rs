@@ -165,6 +165,12 @@ pub const FORCED_ROLLBACK_TRIES_MAX: u32 = 3;
 /// How often in a row the guard's own statement may fail (be cancelled, or time out) before the
 /// session is ended.
 pub const GUARD_TRIES_MAX: u32 = 5;
+/// How often in a row a rollback to the guard's savepoint may fail before the whole transaction is
+/// rolled back.
+pub const UNWRAP_TRIES_MAX: u32 = 3;
+/// How many rounds with the engine a program may wait for the guard before the session is ended: a
+/// question, a COMMIT, the setting, and every failure that is allowed, twice over.
+pub const GUARD_ROUNDS_MAX: u32 = 20;
 /// How long sessions that were told to end are waited for when the proxy stops.
 pub const STOP_LINGER_MS: u64 = 2_000;
 /// Pause between two looks at the sessions that are left when the proxy stops, in milliseconds.

@@ -108,6 +108,9 @@ fn check_config(file: &Path, terminal: &mut Terminal<'_>) -> u8 {
                 file.display(),
                 config.routes.len()
             ));
+            for notice in config.notices() {
+                terminal.say(&format!("note: {notice}"));
+            }
             exit::DONE
         }
         Err(error) => {

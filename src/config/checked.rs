@@ -331,4 +331,31 @@ impl Config {
     pub fn engine(&self, name: &EngineName) -> Option<&Engine> {
         self.engines.iter().find(|engine| engine.name == *name)
     }
+
+    /// What these settings allow that an operator may not expect, one sentence each: for the log
+    /// and for `check-config`. Nothing of it is an error.
+    #[must_use]
+    pub fn notices(&self) -> Vec<String> {
+        let encrypted = |engine: &&Engine| {
+            engine.protocol == Protocol::Mysql && engine.tls != EngineTls::Disable
+        };
+        let engines: Vec<&str> =
+            self.engines.iter().filter(encrypted).map(|engine| engine.name.as_str()).collect();
+        let plain = |listen: &&Listen| {
+            listen.protocol == Protocol::Mysql
+                && listen.tls != ListenTls::Require
+                && matches!(listen.address, ListenAddress::Tcp { .. })
+        };
+        let notice = |listen: &Listen| {
+            format!(
+                "listener {} lets clients in without TLS while the way to {} may be encrypted: an \
+                 account with REQUIRE SSL there sees TLS and admits them; set tls = \"require\" on \
+                 the listener if such accounts come through it",
+                listen.address,
+                engines.join(", ")
+            )
+        };
+        let listens = self.listens.iter().filter(plain).filter(|_| !engines.is_empty());
+        listens.map(notice).collect()
+    }
 }

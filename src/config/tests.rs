@@ -531,3 +531,22 @@ fn everything_else_needs_a_restart_and_says_so() {
         assert!(!format!("{refused:?}").contains("sesame"));
     }
 }
+
+/// The engine can't know how the client came to the proxy.
+#[test]
+fn a_listener_without_tls_in_front_of_an_engine_with_it_is_noticed() {
+    let text = |listen: &str, engine: &str| {
+        format!(
+            "[[engine]]\nname = \"old\"\nurl = \"mysql://fw:s@10.0.0.5:3306\"\ntls = \"{engine}\"\n\
+             [[listen]]\nprotocol = \"mysql\"\naddress = \"127.0.0.1:6033\"\ntls = \"{listen}\"\n\
+             cert_file = \"/c\"\nkey_file = \"/k\"\n"
+        )
+    };
+    let notices = |listen, engine| load(&text(listen, engine), &generous()).unwrap().notices();
+    let found = notices("allow", "prefer");
+    assert!(found.len() == 1 && found[0].contains("127.0.0.1:6033"), "{found:?}");
+    assert!(found[0].contains("REQUIRE SSL"), "{found:?}");
+    assert!(notices("require", "require").is_empty());
+    assert!(notices("allow", "disable").is_empty());
+    assert!(load(SMALL, &generous()).unwrap().notices().is_empty());
+}

@@ -300,10 +300,15 @@ impl Run<'_> {
         let receipt = &self.ticket.receipt;
         let (operation, revision) = (receipt.operation, receipt.revision_after.next());
         let marked = self.engine.mark_boundary(&self.line.namespace, operation, revision).await;
-        let boundary = match marked {
-            Ok(boundary) => boundary,
+        let marked = match marked {
+            Ok(marked) => marked,
             Err(error) => return self.rest_on(error).await,
         };
+        // Between a lock that was lost and one that was taken anew anybody may have written.
+        if lock.mode != LockMode::Off && marked.under_lock == Some(false) {
+            let reason = "the boundary was read without the engine lock; once more";
+            return self.rest_because(reason).await;
+        }
         self.point(Point::AfterBoundary).await;
         let Some(after) = self.census(&seen).await? else {
             return Ok(None);
@@ -313,10 +318,13 @@ impl Run<'_> {
         let locks = &self.control.locks;
         let (namespace, number) = (&self.line.namespace, self.lock_number);
         if lock.mode != LockMode::Off && !locks.confirm(namespace, self.lock, number).await {
-            self.report.reason =
-                Some("the engine lock was lost before the drain was proven; once more".to_owned());
-            self.rest().await?;
-            return Ok(None);
+            let reason = "the engine lock was lost before the drain was proven; once more";
+            return self.rest_because(reason).await;
+        }
+        // What a census may not see the lock must show.
+        let blind = before.blind.or(after.blind).filter(|_| lock.mode == LockMode::Off);
+        if let Some(words) = blind {
+            return self.rest_because(&format!("census_unavailable: {words}")).await;
         }
         // What is drained stays so (invariant 6): no lease older than this drain's generation can
         // have come since. If one did all the same there is no proof. That the gate hasn't opened
@@ -327,6 +335,7 @@ impl Run<'_> {
         self.report.blockers.clear();
         self.report.more_blockers = 0;
         self.report.reason = None;
+        let boundary = marked.boundary;
         Ok(Some(Findings { drained, before, lock, boundary, after }))
     }
 
@@ -453,6 +462,13 @@ impl Run<'_> {
     /// An engine that can't be asked proves nothing: rests and looks again.
     async fn rest_on<T>(&mut self, error: EngineError) -> Result<Option<T>, Stop> {
         self.note_fault(Some(error));
+        self.rest().await?;
+        Ok(None)
+    }
+
+    /// What was found proves nothing: rests and looks again.
+    async fn rest_because<T>(&mut self, reason: &str) -> Result<Option<T>, Stop> {
+        self.report.reason = Some(reason.to_owned());
         self.rest().await?;
         Ok(None)
     }

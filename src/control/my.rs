@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::instant::rfc3339_ms;
 use super::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
+    PortFuture,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::engine::mysql::is_missing;
@@ -62,6 +63,7 @@ impl MyObservation {
                 writers: 0,
                 direct_sessions: count(counts.direct_idle),
             },
+            blind: clear.blind(),
         }
     }
 }
@@ -157,7 +159,7 @@ impl EnginePort for MyPort {
         namespace: &'a Namespace,
         operation: OperationId,
         revision: Revision,
-    ) -> PortFuture<'a, Result<Boundary, EngineError>> {
+    ) -> PortFuture<'a, Result<MarkedBoundary, EngineError>> {
         Box::pin(async move {
             let read = self.engine.mark_boundary(namespace, operation, revision).await?;
             let (kind, value) = match read.position() {
@@ -166,7 +168,8 @@ impl EnginePort for MyPort {
                 LogPosition::Off => (BoundaryKind::None, String::new()),
             };
             let engine_id = read.engine_id().to_owned();
-            Ok(Boundary { kind, value, engine_id, timeline: None, marker: false })
+            let boundary = Boundary { kind, value, engine_id, timeline: None, marker: false };
+            Ok(MarkedBoundary { boundary, under_lock: Some(read.is_locked()) })
         })
     }
 

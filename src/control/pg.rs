@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::instant::rfc3339_ms;
 use super::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
+    PortFuture,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::engine::{
@@ -66,6 +67,7 @@ impl PgObservation {
                 writers: 0,
                 direct_sessions: count(counts.direct_idle),
             },
+            blind: clear.blind(),
         }
     }
 }
@@ -190,16 +192,17 @@ impl EnginePort for PgPort {
         namespace: &'a Namespace,
         operation: OperationId,
         revision: Revision,
-    ) -> PortFuture<'a, Result<Boundary, EngineError>> {
+    ) -> PortFuture<'a, Result<MarkedBoundary, EngineError>> {
         Box::pin(async move {
             let read = self.engine.mark_boundary(namespace, operation, revision).await?;
-            Ok(Boundary {
+            let boundary = Boundary {
                 kind: BoundaryKind::Lsn,
                 value: read.lsn().to_string(),
                 engine_id: read.engine_id().to_owned(),
                 timeline: timeline(read.timeline()),
                 marker: true,
-            })
+            };
+            Ok(MarkedBoundary { boundary, under_lock: None })
         })
     }
 

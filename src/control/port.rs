@@ -43,6 +43,18 @@ pub struct ClearCensus {
     pub timeline: Option<u32>,
     /// What it counted.
     pub census: Census,
+    /// Why it proves nothing without the engine lock, if that is so.
+    pub blind: Option<&'static str>,
+}
+
+/// A boundary as an engine told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkedBoundary {
+    /// Where it is.
+    pub boundary: Boundary,
+    /// Whether the session that holds the engine lock told it; `None` for an engine where any
+    /// session may, since the lock is confirmed by itself.
+    pub under_lock: Option<bool>,
 }
 
 /// The census's answer.
@@ -115,7 +127,7 @@ pub trait EnginePort: Send + Sync {
         namespace: &'a Namespace,
         operation: OperationId,
         revision: Revision,
-    ) -> PortFuture<'a, Result<Boundary, EngineError>>;
+    ) -> PortFuture<'a, Result<MarkedBoundary, EngineError>>;
 
     /// Asks for the end of one backend, if it is still the one meant.
     fn terminate(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>>;

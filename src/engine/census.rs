@@ -234,6 +234,7 @@ pub struct CensusClear {
     pub(in crate::engine) cutoff_at: EngineTime,
     pub(in crate::engine) at: EngineTime,
     pub(in crate::engine) counts: CensusCounts,
+    pub(in crate::engine) blind: Option<&'static str>,
 }
 
 impl CensusClear {
@@ -277,6 +278,14 @@ impl CensusClear {
     #[must_use]
     pub fn counts(&self) -> CensusCounts {
         self.counts
+    }
+
+    /// Why it proves nothing unless the engine lock was granted as well: what couldn't be seen, and
+    /// what to do. `None` where it stands by itself, and on MariaDB, where it never does and the
+    /// evidence says so.
+    #[must_use]
+    pub fn blind(&self) -> Option<&'static str> {
+        self.blind
     }
 }
 

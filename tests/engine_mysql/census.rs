@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use fencewire::base::ids::SessionId;
 use fencewire::engine::{EngineError, MyEngine, Orphan, ProxySession, ProxyView, Terminated, Why};
 
-use crate::site::{PATIENCE, Site, own, settings, thread};
+use crate::site::{LONG, PATIENCE, Site, own, settings, thread};
 use crate::support::MyFlavour;
 
 on_both!(
@@ -20,6 +20,7 @@ on_both!(
     a_restart_voids_the_cutoff,
     a_missing_schema_is_an_answer_and_two_servers_are_two,
     without_the_right_to_see_others_nothing_is_proven,
+    who_waits_for_our_own_lock_is_no_blocker,
 );
 
 fn key(thread: u32) -> i32 {
@@ -240,4 +241,33 @@ fn m4_an_account_that_sees_nobody_is_reported_without_the_check() {
         let check = format!("census::{flavour}::without_the_right_to_see_others_nothing_is_proven");
         fencewire::base::arm::missed(&check, &[("sight-check", "M4")]).unwrap();
     }
+}
+
+/// A writer around the proxy that came too late waits until the fence is gone: a day, if it may.
+async fn who_waits_for_our_own_lock_is_no_blocker(flavour: MyFlavour) {
+    let cluster = own(flavour, &[]);
+    let site = Site::new(&cluster);
+    let mut writer = site.client();
+    let cutoff = site.cutoff().await;
+    let sole = ProxyView { sole_path_required: true, ..ProxyView::default() };
+    let waiting = "Waiting for table metadata lock";
+    // Somebody else's lock may be gone at any moment.
+    let mut other = site.client();
+    other.query("LOCK TABLES t READ").ok();
+    writer.begin_query("INSERT INTO t VALUES (1)").unwrap();
+    site.waits(thread(&writer), waiting);
+    let whys = site.whys(&cutoff, &ProxyView::default()).await;
+    assert!(whys.contains(&Why::DirectInTransaction), "{whys:?}");
+    other.query("UNLOCK TABLES").ok();
+    writer.answer(&[]).unwrap().ok();
+    drop(other);
+
+    let lock = site.engine.take_lock(&site.namespace(), LONG).await.unwrap();
+    writer.begin_query("INSERT INTO t VALUES (2)").unwrap();
+    site.waits(thread(&writer), waiting);
+    let counts = site.clear_at_last(&cutoff, &ProxyView::default()).await;
+    assert_eq!(counts.direct_idle, 1);
+    assert!(site.whys(&cutoff, &sole).await.contains(&Why::DirectIdle));
+    lock.release().await.unwrap();
+    writer.answer(&[]).unwrap().ok();
 }

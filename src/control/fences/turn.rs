@@ -18,6 +18,7 @@ use crate::control::line::{Line, Request};
 use crate::control::points::Point;
 use crate::control::port::LiveDatabase;
 use crate::control::truth::is_source_fenced;
+use crate::engine::EngineError;
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, Command};
 use crate::fence::receipt::Receipt;
@@ -33,6 +34,8 @@ pub(in crate::control) struct Story {
     replay: Replay,
     before: (FenceState, Revision),
     live: Option<Identity>,
+    /// Why the engine didn't say which database it is.
+    silent: Option<EngineError>,
     /// How long the drain ran, in milliseconds.
     pub(in crate::control) drain_ms: Option<u64>,
     /// What it forced.
@@ -47,6 +50,7 @@ impl Story {
             replay: Replay::None,
             before: (FenceState::UnknownUnavailable, Revision(0)),
             live: None,
+            silent: None,
             drain_ms: None,
             forced: Vec::new(),
             unproven: None,
@@ -133,7 +137,8 @@ impl Control {
             // Both were read, so what was pending is known now. Nobody else can come in between:
             // the transition lock is held.
             line.set_pending(None);
-            let facts = self.facts(&mut truth, (actor, command), receipt.is_none()).await;
+            let fresh = receipt.is_none();
+            let facts = self.facts(&mut truth, (actor, command), fresh, &mut story.silent).await;
             story.before = (truth.view.state(), truth.view.revision());
             story.live.clone_from(&facts.live_identity);
             let now = self.clock.now_ms();
@@ -167,7 +172,7 @@ impl Control {
                         story.replay = Replay::Conflict;
                     }
                     self.settle_gate(line, &truth).await;
-                    return Step::answered(Answer::refused(refusal));
+                    return Step::answered(refused(command, refusal, story.silent.take()));
                 }
             }
         }
@@ -197,6 +202,7 @@ impl Control {
         truth: &mut Reconciled,
         (actor, command): (&Actor, &Command),
         fresh: bool,
+        silent: &mut Option<EngineError>,
     ) -> Facts {
         let namespace = &command.namespace;
         let settings = self.settings_of(namespace);
@@ -207,6 +213,7 @@ impl Control {
             ControlView::UnknownUnavailable { .. } => false,
         };
         let mut live_identity = None;
+        *silent = None;
         if let (true, true, Some(engine)) = (fresh, unowned, &engine) {
             match engine.identity(namespace).await {
                 Ok(LiveDatabase::Exists(identity)) => live_identity = Some(identity),
@@ -218,6 +225,7 @@ impl Control {
                 Err(error) => {
                     let what = "the engine did not say which database it is";
                     tracing::warn!(%namespace, %error, "{what}");
+                    *silent = Some(error);
                 }
             }
         }
@@ -446,6 +454,21 @@ fn historical(receipt: Receipt) -> Answer {
         receipt.command, receipt.revision_after
     );
     Answer::with_receipt(receipt, true).because(Some(message))
+}
+
+/// A command that was refused. An engine that said nothing has not said that it is another one.
+fn refused(command: &Command, refusal: ControlRefusal, silent: Option<EngineError>) -> Answer {
+    match silent {
+        Some(error) if refusal.detail == Some(Detail::NamespaceIdentityMismatch) => {
+            Answer::failed(format!(
+                "{} on {}: nothing was changed, because the engine did not say which database it \
+                 is ({error}); send the command again when it does",
+                command.kind(),
+                command.namespace
+            ))
+        }
+        Some(_) | None => Answer::refused(refusal),
+    }
 }
 
 /// The store couldn't be read. A pending commit stays pending.

@@ -72,7 +72,10 @@ async fn a_missing_database_is_absent_and_an_unasked_engine_is_no_identity() {
     let rig = Rig::new().await;
     rig.engine.unreachable(true);
     let answer = rig.run(patient(1, 1)).await;
-    assert_eq!(answer.detail, Some(Detail::NamespaceIdentityMismatch));
+    assert_eq!((answer.code, answer.detail), (AnswerCode::Failed, None));
+    let message = answer.message.as_ref().unwrap();
+    assert!(message.contains("old is unreachable") && message.contains("again"), "{message}");
+    assert!(rig.may_write());
     rig.engine.unreachable(false);
     rig.engine.missing();
     let mut absent = patient(1, 2);

@@ -204,6 +204,35 @@ fn invariant_08_a_lock_taken_on_trust_is_reported() {
     crate::base::arm::missed(check, &[("lock-confirm", "invariant 8")]).unwrap();
 }
 
+/// The lock stands by its own word, and yet the boundary isn't its holder's.
+#[tokio::test]
+async fn a_boundary_that_was_read_without_the_lock_starts_it_over() {
+    let rig = Rig::new().await;
+    rig.engine.unlocked_boundaries(1);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!((rig.engine.count("lock"), rig.engine.count("boundary")), (2, 2));
+    // Where no lock can be had it is as good as it gets, and the evidence says that there is none.
+    let rig = Rig::new().await;
+    rig.engine.unlocked_boundaries(9);
+    rig.engine.lock_attempts([LockScript::NotAllowed]);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert_eq!(rig.engine.count("boundary"), 1);
+}
+
+#[tokio::test]
+async fn a_census_that_may_not_see_everybody_proves_nothing_without_the_lock() {
+    let rig = Rig::new().await;
+    rig.engine.blind(true);
+    rig.engine.lock_attempts([LockScript::NotAllowed]);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    assert!(answer.message.as_ref().unwrap().contains("doesn't list table locks"), "{answer:?}");
+    assert!(!rig.may_write());
+    // The lock shows what it may not.
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    assert!(rig.engine.is_locked());
+}
+
 #[tokio::test]
 async fn the_sweep_ends_what_broken_links_left_on_an_engine() {
     let rig = Rig::new().await;

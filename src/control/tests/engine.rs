@@ -8,7 +8,8 @@ use tokio::sync::watch;
 
 use crate::base::ids::{EngineName, Namespace, OperationId, Revision};
 use crate::control::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
+    PortFuture,
 };
 use crate::engine::{
     Activity, BackendKey, Blocker, EngineError, EngineTime, LockError, ProxyView, Terminated, Why,
@@ -42,6 +43,8 @@ struct Script {
     open_at_release: Vec<bool>,
     other_engine: bool,
     breaks_at_boundary: bool,
+    unlocked_boundaries: u32,
+    blind: bool,
     silently_lost: bool,
     strays: u64,
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
@@ -140,6 +143,16 @@ impl ScriptedEngine {
         self.script().breaks_at_boundary = true;
     }
 
+    /// As many boundaries are read by a session that doesn't hold the lock.
+    pub(crate) fn unlocked_boundaries(&self, count: u32) {
+        self.script().unlocked_boundaries = count;
+    }
+
+    /// A clear census has not seen everybody.
+    pub(crate) fn blind(&self, yes: bool) {
+        self.script().blind = yes;
+    }
+
     /// From now on a boundary is read only with one of these permits.
     pub(crate) fn park_at_boundary(&self) -> Arc<tokio::sync::Semaphore> {
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
@@ -236,6 +249,7 @@ impl Observation for ScriptedObservation {
                 at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(),
                 ..Census::default()
             },
+            blind: script.blind.then_some("this server doesn't list table locks"),
         })))
     }
 }
@@ -365,24 +379,29 @@ impl EnginePort for ScriptedEngine {
         _namespace: &'a Namespace,
         _operation: OperationId,
         revision: Revision,
-    ) -> PortFuture<'a, Result<Boundary, EngineError>> {
+    ) -> PortFuture<'a, Result<MarkedBoundary, EngineError>> {
         let asked = self.ask(format!("boundary {revision}"));
         if std::mem::take(&mut self.script().breaks_at_boundary) {
             self.break_lock();
         }
         let engine_id = self.engine_id();
+        let left = self.script().unlocked_boundaries;
+        let unlocked = left > 0;
+        self.script().unlocked_boundaries = left.saturating_sub(1);
         let gate = self.script().boundary_gate.clone();
         Box::pin(async move {
             if let Some(gate) = gate {
                 gate.acquire().await.unwrap().forget();
             }
-            asked.map(|()| Boundary {
+            asked?;
+            let boundary = Boundary {
                 kind: BoundaryKind::Lsn,
                 value: "0/16B3748".to_owned(),
                 engine_id,
                 timeline: Some(1),
                 marker: true,
-            })
+            };
+            Ok(MarkedBoundary { boundary, under_lock: Some(!unlocked) })
         })
     }
 

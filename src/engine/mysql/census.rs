@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use mysql_async::Row;
 
 use super::connect::{Control, Flavour};
+use super::holder::Holder;
 use super::judge::{Observed, Prepared, TableLock, Thread, Transaction, judge};
 use super::value::{bytes, key, literal, number, text, thread, words};
 use super::{MyEngine, Seen, same_run};
@@ -32,15 +33,28 @@ const TRANSACTIONS: &str = "SELECT trx_mysql_thread_id, trx_id, \
     FROM information_schema.INNODB_TRX";
 
 /// Table locks of the schema, with the thread that has or wants each; no thread means a detached
-/// XA branch.
-const LOCKS_MYSQL: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_NAME, m.LOCK_TYPE, m.LOCK_STATUS \
+/// XA branch. The question's own lock on the list comes with them: where that isn't listed, nothing
+/// is (the schema of such lists is off, or this instrument of it), and an empty list says nothing.
+/// Nor does one that had no room for some.
+const LOCKS_MYSQL: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_NAME, m.LOCK_TYPE, m.LOCK_STATUS, \
+    m.OBJECT_SCHEMA = 'performance_schema', (SELECT CAST(VARIABLE_VALUE AS SIGNED) \
+    FROM performance_schema.global_status \
+    WHERE VARIABLE_NAME = 'Performance_schema_metadata_lock_lost') \
     FROM performance_schema.metadata_locks m LEFT JOIN performance_schema.threads t \
-    ON t.THREAD_ID = m.OWNER_THREAD_ID WHERE m.OBJECT_TYPE = 'TABLE' AND m.OBJECT_SCHEMA = ";
+    ON t.THREAD_ID = m.OWNER_THREAD_ID WHERE m.OBJECT_TYPE = 'TABLE' \
+    AND (m.OBJECT_SCHEMA = 'performance_schema' AND t.PROCESSLIST_ID = CONNECTION_ID() \
+    OR m.OBJECT_SCHEMA = ";
 
 /// The plugin lists granted locks only.
-const LOCKS_MARIADB: &str = "SELECT THREAD_ID, TABLE_NAME, LOCK_MODE, 'GRANTED' \
+const LOCKS_MARIADB: &str = "SELECT THREAD_ID, TABLE_NAME, LOCK_MODE, 'GRANTED', 0, 0 \
     FROM information_schema.METADATA_LOCK_INFO \
-    WHERE LOCK_TYPE = 'Table metadata lock' AND TABLE_SCHEMA = ";
+    WHERE (LOCK_TYPE = 'Table metadata lock' AND TABLE_SCHEMA = ";
+
+/// Why a census without the engine lock proves nothing on a MySQL that lists no locks.
+const BLIND: &str = "this server doesn't list table locks, so a writer with another default schema \
+    would not be seen; set performance_schema = ON with the instrument wait/lock/metadata/sql/mdl, \
+    GRANT SELECT ON performance_schema.* TO the control account, or have the fence take the engine \
+    lock (engine_lock = \"hold\" or \"confirm\")";
 
 /// One table lock.
 pub(super) struct Held {
@@ -96,21 +110,12 @@ impl MyEngine {
                 now: Box::new(seen.identity),
             });
         }
-        let observed = self.observe(&mut control, schema, &seen).await?;
-        self.look_after_holder(&cutoff.namespace, &observed).await;
-        Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
-    }
-
-    /// A holder whose thread is gone has no lock. One that is listed may have been killed, so it is
-    /// asked as well: its answer shows that the lock stands now, and so ever since it was taken.
-    async fn look_after_holder(&self, namespace: &Namespace, observed: &Observed) {
-        let Some(holder) = self.connections.holders().get(namespace).cloned() else {
-            return;
-        };
-        let listed = observed.threads.contains_key(&holder.thread);
-        if !listed || !matches!(holder.rows("SELECT 1").await, Some(Ok(_))) {
-            holder.declare_lost();
+        let holder = self.connections.holders().get(&cutoff.namespace).cloned();
+        let mut observed = self.observe(&mut control, schema, &seen).await?;
+        if let Some(holder) = holder {
+            observed.locked = look_after(&holder, &observed).await;
         }
+        Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
     }
 
     /// Steps 2 to 4 of the header.
@@ -121,7 +126,9 @@ impl MyEngine {
         seen: &Seen,
     ) -> Result<Observed, EngineError> {
         let transactions = self.transactions(control).await?;
-        let locks = self.table_locks(control, schema).await?.unwrap_or_default();
+        let locks = self.table_locks(control, schema).await?;
+        let blind = locks.is_none() && control.flavour() == Flavour::MySql;
+        let locks = locks.unwrap_or_default();
         let mut threads = self.threads(control).await?;
         for thread in threads.values_mut() {
             thread.own = self.connections.is_own(thread.id, seen.identity.server_start);
@@ -138,7 +145,8 @@ impl MyEngine {
         }
         self.forget_ended(control, &mut threads).await?;
         let prepared = self.prepared(control, schema).await?;
-        Ok(Observed { schema: schema.to_owned(), threads, prepared })
+        let blind = blind.then_some(BLIND);
+        Ok(Observed { schema: schema.to_owned(), threads, prepared, locked: false, blind })
     }
 
     /// Takes transactions away that have ended since the engine's cache was filled, so that another
@@ -219,8 +227,12 @@ impl MyEngine {
             Flavour::MySql => LOCKS_MYSQL,
             Flavour::MariaDb => LOCKS_MARIADB,
         };
-        match control.rows("table locks", &format!("{select}{}", literal(schema))).await {
-            Ok(rows) => Ok(Some(rows.iter().map(held).collect())),
+        match control.rows("table locks", &format!("{select}{})", literal(schema))).await {
+            Ok(rows) if control.flavour() == Flavour::MySql && !lists_itself(&rows) => Ok(None),
+            Ok(rows) => {
+                let others = rows.iter().filter(|row| !is_lists_own(row));
+                Ok(Some(others.map(held).collect()))
+            }
             // Not granted, no such plugin (1109), no such table or schema: less is known by name.
             Err(EngineError::Denied { .. } | EngineError::Unexpected { .. }) => Ok(None),
             Err(
@@ -274,6 +286,18 @@ impl MyEngine {
     }
 }
 
+/// Whether a holder's lock stands. One whose thread is gone has none. One that is listed may have
+/// been killed, so it is asked as well: its answer shows that the lock stands now, and so ever
+/// since it was taken.
+async fn look_after(holder: &Holder, observed: &Observed) -> bool {
+    let listed = observed.threads.contains_key(&holder.thread);
+    let stands = listed && matches!(holder.rows("SELECT 1").await, Some(Ok(_)));
+    if !stands {
+        holder.declare_lost();
+    }
+    stands
+}
+
 /// The threads that a status report shows in a transaction; `None` for a report that was cut, or
 /// that isn't one.
 fn active_threads(report: &str) -> Option<HashSet<u32>> {
@@ -305,6 +329,17 @@ fn described(row: &Row) -> Option<Thread> {
         statement: words(row, 6),
         ..Thread::default()
     })
+}
+
+/// Whether a row is about the list of locks itself.
+fn is_lists_own(row: &Row) -> bool {
+    number(row, 4) == Some(1)
+}
+
+/// Who doesn't even see its own lock doesn't see the others'; nor does it see those for which the
+/// list had no room.
+fn lists_itself(rows: &[Row]) -> bool {
+    rows.iter().any(|row| is_lists_own(row) && number(row, 5) == Some(0))
 }
 
 fn held(row: &Row) -> Held {

@@ -69,6 +69,10 @@ pub(super) struct Observed {
     pub(super) schema: String,
     pub(super) threads: HashMap<u32, Thread>,
     pub(super) prepared: Vec<Prepared>,
+    /// The namespace's engine lock is ours, and stood while the threads were listed.
+    pub(super) locked: bool,
+    /// Why writers around the schema's own sessions would not be seen, if that is so.
+    pub(super) blind: Option<&'static str>,
 }
 
 impl Thread {
@@ -86,6 +90,14 @@ impl Thread {
     /// killed; the transaction does.
     fn is_killed(&self) -> bool {
         self.command == "Killed" || self.transaction.as_ref().is_some_and(|t| t.rolling_back)
+    }
+
+    /// Has nothing open and stands in front of a table. Under a lock of ours on all of the schema's
+    /// tables it has changed none that isn't committed, and changes none before the lock is gone.
+    fn waits_for_a_table(&self) -> bool {
+        self.state == "Waiting for table metadata lock"
+            && self.transaction.is_none()
+            && self.lock == TableLock::None
     }
 
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.
@@ -153,7 +165,11 @@ pub(super) fn judge(
         let why = match (orphan, session) {
             (Some(_), _) => Some(Why::Orphan),
             (None, Some(session)) => proxied(thread, *session, old, &mut counts),
-            (None, None) => direct(thread, view, old, identity.server_start, &mut counts),
+            (None, None) => {
+                let run = identity.server_start;
+                let waits = observed.locked && thread.waits_for_a_table();
+                direct(thread, view, (old, waits), run, &mut counts)
+            }
         };
         if let Some(why) = why {
             let session = orphan.map(|o| o.session).or(session.map(|s| s.session));
@@ -176,6 +192,7 @@ pub(super) fn judge(
         cutoff_at: cutoff.at,
         at: now,
         counts,
+        blind: observed.blind,
     })
 }
 
@@ -205,7 +222,7 @@ fn proxied(
 fn direct(
     thread: &Thread,
     view: &ProxyView,
-    old: bool,
+    (old, waits): (bool, bool),
     run: EngineTime,
     counts: &mut CensusCounts,
 ) -> Option<Why> {
@@ -225,7 +242,10 @@ fn direct(
         Some(Why::OpenAtCutoff)
     } else if thread.lock == TableLock::Write {
         Some(Why::Writing)
-    } else if thread.transaction.is_some() || thread.lock == TableLock::Read || thread.is_busy() {
+    } else if thread.transaction.is_some()
+        || thread.lock == TableLock::Read
+        || (thread.is_busy() && !waits)
+    {
         Some(Why::DirectInTransaction)
     } else if thread.is_daemon() {
         None

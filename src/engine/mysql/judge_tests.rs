@@ -35,7 +35,7 @@ fn whys(cutoff: &[Thread], threads: &[Thread], view: &ProxyView) -> Vec<Why> {
     let observed = |threads: &[Thread]| Observed {
         schema: "app".to_owned(),
         threads: threads.iter().map(|thread| (thread.id, thread.clone())).collect(),
-        prepared: Vec::new(),
+        ..Observed::default()
     };
     let then = observed(cutoff);
     let entries = then.open_transactions().into_iter().map(|(transaction, thread)| {
@@ -120,4 +120,40 @@ fn thread_ids_above_two_billion_are_met_again() {
     let high = u32::MAX - 1;
     assert_eq!(whys(&[], &[in_transaction(high)], &proxied_by(high, true)), [Why::ProxyWriter]);
     assert_eq!(whys(&[], &[in_transaction(high)], &proxied_by(high, false)), []);
+}
+
+/// The engine's own words of a thread that waits for a table.
+#[test]
+fn who_waits_for_our_lock_with_nothing_open_blocks_nobody() {
+    let waits = Thread {
+        command: "Query".to_owned(),
+        state: "Waiting for table metadata lock".to_owned(),
+        ..sleeping(7)
+    };
+    let judged = |thread: &Thread, locked: bool, sole: bool| {
+        let view = ProxyView { sole_path_required: sole, ..ProxyView::default() };
+        let threads = HashMap::from([(7, thread.clone())]);
+        let observed =
+            Observed { schema: "app".to_owned(), threads, locked, ..Observed::default() };
+        let cutoff = Cutoff {
+            namespace: Namespace::parse("old/app").unwrap(),
+            identity: identity(),
+            at: EngineTime(3),
+            entries: Vec::new(),
+        };
+        match judge(&cutoff, &view, &observed, identity(), EngineTime(9)) {
+            CensusOutcome::Clear(_) => Vec::new(),
+            CensusOutcome::Residue(blockers) => blockers.iter().map(|b| b.why).collect(),
+        }
+    };
+    assert_eq!(judged(&waits, true, false), []);
+    assert_eq!(judged(&waits, false, false), [Why::DirectInTransaction], "not our lock");
+    assert_eq!(judged(&waits, true, true), [Why::DirectIdle]);
+    let open = Thread { transaction: transaction("78"), ..waits.clone() };
+    assert_eq!(judged(&open, true, false), [Why::DirectInTransaction]);
+    for lock in [TableLock::Read, TableLock::Write] {
+        assert_ne!(judged(&Thread { lock, ..waits.clone() }, true, false), []);
+    }
+    let elsewhere = Thread { state: "updating".to_owned(), ..waits };
+    assert_eq!(judged(&elsewhere, true, false), [Why::DirectInTransaction]);
 }

@@ -182,6 +182,7 @@ pub(super) fn judge(
         cutoff_at: cutoff.at,
         at: now,
         counts,
+        blind: None,
     })
 }
 

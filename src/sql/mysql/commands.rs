@@ -8,7 +8,7 @@ use super::super::statement::{
     Classified, GuardBreak, Kill, Part, Shape, StatementClass, TxEffect,
 };
 use super::classify::Context;
-use super::names;
+use super::{names, session};
 
 const READ: Part = Part::of(StatementClass::Read);
 
@@ -127,11 +127,7 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         None => Classified::unreadable_mysql(),
     };
     context.detail.my.prepared.push((name, found));
-    let source = context.expression(text.rest(3));
-    if source.class == StatementClass::Read {
-        return Part::of(StatementClass::Session);
-    }
-    source
+    session::value(text.rest(3), context)
 }
 
 /// `EXECUTE name`: its class isn't in the program's own. `EXECUTE IMMEDIATE` is a writer (W18), and

@@ -163,14 +163,15 @@ impl MyLexing {
         }
     }
 
-    /// The same session when nothing is known of its modes and character set.
+    /// The same session when nothing is known any more of its modes and character set. Where no
+    /// text could be read none can be now.
     #[must_use]
     pub const fn uncertain(self) -> Self {
         Self {
             server: self.server,
             ansi_quotes: Toggle::Unknown,
             no_backslash_escapes: Toggle::Unknown,
-            encoding: MyEncoding::Unsafe,
+            encoding: self.encoding.or(MyEncoding::Unsafe),
         }
     }
 

@@ -43,11 +43,6 @@ impl Status {
         self.has(0x0001)
     }
 
-    /// Statements outside a transaction commit by themselves.
-    pub(crate) const fn autocommit(self) -> bool {
-        self.has(0x0002)
-    }
-
     /// The rows are the parameters that a procedure gave values to.
     const fn out_parameters(self) -> bool {
         self.has(0x1000)

@@ -95,8 +95,12 @@ pub(crate) enum Whose {
     Savepoint,
     /// The question where the session stands.
     Ping,
-    /// A COMMIT, ROLLBACK or ROLLBACK TO of the proxy's own.
-    Own,
+    /// The rollback to the savepoint, behind such a read.
+    Unwrap,
+    /// The COMMIT in front of what begins another transaction.
+    Commit,
+    /// The ROLLBACK of a whole transaction.
+    Rollback,
 }
 
 /// How an answer ended.
@@ -215,7 +219,9 @@ impl Conversation {
         match self.inbound {
             Inbound::File => false,
             Inbound::Login => !self.begun.exchange.client_is_asked(),
-            Inbound::Commands => self.tracker.is_owing() || self.forced.is_under_way(),
+            Inbound::Commands => {
+                self.tracker.is_owing() || self.forced.is_under_way() || self.guard_wants_word()
+            }
         }
     }
 
@@ -225,6 +231,17 @@ impl Conversation {
     /// # Errors
     /// The refusal; nothing was forwarded and no new lease is held.
     pub(crate) fn enter(
+        &mut self,
+        program: &Program,
+        now_ms: u64,
+        out: &mut Outgoing<'_>,
+    ) -> Result<Entry, Box<Refusal>> {
+        let entered = self.judge(program, now_ms, out);
+        self.note_round(matches!(entered, Ok(Entry::Wait)));
+        entered
+    }
+
+    fn judge(
         &mut self,
         program: &Program,
         now_ms: u64,
@@ -337,23 +354,22 @@ impl Conversation {
             Outcome::Badly => self.stand = Stand::Unknown,
         }
         let well = outcome != Outcome::Badly;
-        let mut unwrap = false;
         match self.owed.take() {
             Some(Whose::Client { schema_told, wrapped, .. }) => {
                 if let Some(program) = self.program.take() {
                     self.apply(&program, well, schema_told);
                 }
-                unwrap = wrapped;
+                self.guard.unwrapping |= wrapped;
             }
             Some(whose) => self.guard_answered(whose, well),
             None => {}
         }
-        self.quiet(unwrap, to_engine);
+        self.quiet(to_engine);
     }
 
     /// Nothing is owed: leases are released by what is known (wire.md W4), or something of the
     /// proxy's own goes out.
-    fn quiet(&mut self, unwrap: bool, to_engine: &mut BytesMut) {
+    fn quiet(&mut self, to_engine: &mut BytesMut) {
         match self.stand {
             Stand::Outside => self.seats.release(),
             Stand::Inside { .. } => {
@@ -365,15 +381,20 @@ impl Conversation {
                 self.seats.set_unsure(true);
             }
         }
-        if unwrap && self.stand != Stand::Outside {
-            self.unwrap(to_engine);
-        } else if self.stand == Stand::Unknown
-            && (!self.seats.is_at_ease() || self.forced != Forced::No)
-            && !self.guard.failed
-        {
+        let wanted =
+            !self.seats.is_at_ease() || self.forced != Forced::No || self.guard_wants_word();
+        if self.stand != Stand::Unknown {
+            self.goes_on(to_engine);
+        } else if wanted && !self.guard.failed {
             self.ping(to_engine);
-        } else if self.forced != Forced::No {
-            self.forced_goes_on(to_engine);
+        }
+    }
+
+    /// Goes on with what is the proxy's own, the stand being known and nothing owed.
+    pub(crate) fn goes_on(&mut self, to_engine: &mut BytesMut) {
+        self.forced_goes_on(to_engine);
+        if !self.tracker.is_owing() && !self.forced.is_under_way() && !self.guard.failed {
+            self.guard_goes_on(to_engine);
         }
     }
 
@@ -398,7 +419,8 @@ impl Conversation {
     /// The number of the next packet.
     pub(crate) const fn next_sequence(&self) -> u8 {
         // Said while nothing is owed, it is read as the answer to the client's next command.
-        if self.tracker.is_owing() { self.sequence } else { 1 }
+        // So is what is said while the engine answers something of the proxy's own.
+        if matches!(self.owed, Some(Whose::Client { .. })) { self.sequence } else { 1 }
     }
 
     /// Whether nothing runs, nothing is open and nothing is owed.

@@ -15,6 +15,7 @@ use crate::fence::code::Denial;
 use crate::sql::TxEffect;
 use crate::wire::mysql::commands::{Command, Judge};
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
+use crate::wire::mysql::guard::ROLLBACK;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal::INTERRUPTED;
 use crate::wire::shared::forced::{Action, Forced};
@@ -66,13 +67,15 @@ impl Conversation {
         if self.stand == Stand::Unknown {
             self.ping(to_engine);
         } else {
-            self.forced_goes_on(to_engine);
+            self.goes_on(to_engine);
         }
     }
 
-    fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
+    /// Sends a ROLLBACK; with it everything is taken back that ever had to be.
+    pub(crate) fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
+        self.guard.unwrapping = false;
         self.forced = Forced::RollingBack { tries: tries + 1, told };
-        self.run(Whose::Own, "ROLLBACK", to_engine);
+        self.run(Whose::Rollback, ROLLBACK, to_engine);
     }
 
     /// A transaction whose reads are fenced is rolled back (wire.md W11); the client has been told.

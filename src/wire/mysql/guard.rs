@@ -11,21 +11,32 @@
 //! another transaction in place of it is preceded by a COMMIT of the proxy's: the same effect, and
 //! then the guard is in time.
 //!
+//! None of the proxy's own statements may fail unnoticed. Nothing of the client's passes before the
+//! engine has confirmed the rollback to the savepoint: one that fails is tried again, then the
+//! whole transaction is rolled back (ZF009), then the session ends. A COMMIT that fails is tried
+//! again, and where the engine has rolled back instead the client gets ZF009 for what it sent. What
+//! a program needs in front of it takes a bounded number of rounds.
+//!
 //! Pure; part of `conversation.rs`.
 
 use bytes::BytesMut;
 
 use crate::base::arm::{Removable, removed};
-use crate::base::limits;
+use crate::base::{fault, limits};
 use crate::gate::admission::Guard;
 use crate::sql::{MyFlavour, StatementClass, Toggle, TxEffect};
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal::{READ_ONLY_SERVER, READ_ONLY_TRANSACTION};
+use crate::wire::shared::forced::Forced;
 use crate::wire::shared::outgoing::Outgoing;
 
 const SET_READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 const SET_READ_WRITE: &str = "SET SESSION TRANSACTION READ WRITE";
+/// Whatever the session's `completion_type` is: no other transaction follows, and no goodbye.
+const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+/// The same for a rollback.
+pub(crate) const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
 /// What is known of the guard.
 #[derive(Debug)]
@@ -41,6 +52,12 @@ pub(crate) struct GuardState {
     ready: bool,
     /// The savepoint is set for the program that begins next.
     saved: bool,
+    /// What the last program may have written isn't shown to be taken back.
+    pub(crate) unwrapping: bool,
+    /// The proxy's COMMIT has failed, and what became of the transaction isn't known.
+    commit_failed: bool,
+    /// How often in a row the program that begins next had to wait for something.
+    rounds: u32,
     /// How often in a row the proxy's own statements failed.
     tries: u32,
     /// They go on failing: the session can't go on.
@@ -65,6 +82,9 @@ impl GuardState {
             on: false,
             ready: false,
             saved: false,
+            unwrapping: false,
+            commit_failed: false,
+            rounds: 0,
             tries: 0,
             failed: false,
         }
@@ -85,11 +105,13 @@ impl GuardState {
 
 impl Conversation {
     /// Whether a program could get around the guard: one in an older XA transaction, which takes
-    /// neither the setting nor a savepoint; or several statements, of which an earlier one (a
-    /// function behind a view) may lift the setting for a later one.
+    /// neither the setting nor a savepoint nor a COMMIT in front of what begins another one; or
+    /// several statements, of which an earlier one (a function behind a view) may lift the setting
+    /// for a later one.
     pub(crate) fn escapes_guard(&self, program: &Program) -> bool {
         let writable = self.stand == Stand::Inside { read_only: false };
-        if self.xa && writable && program.class >= StatementClass::Read {
+        let begins = program.tx() == TxEffect::Begin;
+        if self.xa && writable && (begins || program.class >= StatementClass::Read) {
             return true;
         }
         if !program.is_several() {
@@ -97,7 +119,7 @@ impl Conversation {
         }
         match self.stand {
             Stand::Inside { read_only: true } => {
-                program.tx() != TxEffect::None || program.commits_implicitly(false)
+                program.tx() != TxEffect::None || program.commits_implicitly()
             }
             Stand::Inside { read_only: false } => true,
             Stand::Outside | Stand::Unknown => program.class >= StatementClass::Read,
@@ -133,11 +155,8 @@ impl Conversation {
                 self.guard.on = true;
                 (Whose::Guard, SET_READ_ONLY.to_owned())
             }
-            (Guard::On, Stand::Inside { .. })
-                if program.tx() == TxEffect::Begin
-                    || program.commits_implicitly(self.status.autocommit()) =>
-            {
-                (Whose::Own, "COMMIT".to_owned())
+            (Guard::On, Stand::Inside { .. }) if begins_anew(program) => {
+                (Whose::Commit, COMMIT.to_owned())
             }
             (Guard::On, Stand::Inside { read_only: true }) => return Armed::Done,
             (Guard::On, Stand::Inside { read_only: false }) => {
@@ -155,10 +174,48 @@ impl Conversation {
         Armed::NotYet
     }
 
-    /// Takes back what a program may have written in a transaction that isn't read-only.
-    pub(crate) fn unwrap(&mut self, to_engine: &mut BytesMut) {
-        let sql = format!("ROLLBACK TO SAVEPOINT {}", self.guard.savepoint);
-        self.run(Whose::Own, &sql, to_engine);
+    /// Counts the rounds that a program waits before it may begin: an engine that answers well and
+    /// does something else must not keep a session busy for ever.
+    pub(crate) const fn note_round(&mut self, waits: bool) {
+        self.guard.rounds = if waits { self.guard.rounds + 1 } else { 0 };
+        if self.guard.rounds > limits::GUARD_ROUNDS_MAX {
+            self.guard.failed = true;
+        }
+    }
+
+    /// Goes on with what the proxy owes the transaction, once nothing is owed and the stand is
+    /// known: takes back what a program may have written in a transaction that isn't read-only, or
+    /// finds out what became of a COMMIT that failed.
+    pub(crate) fn guard_goes_on(&mut self, to_engine: &mut BytesMut) {
+        let inside = self.stand != Stand::Outside;
+        if std::mem::take(&mut self.guard.commit_failed) && !inside {
+            // The client meant to commit: it must hear that this isn't so.
+            self.forced = Forced::RolledBack { told: false };
+        }
+        if !self.guard.unwrapping {
+            return;
+        }
+        if !inside {
+            // Asked for before the first try: so the transaction has gone without its client's
+            // knowing.
+            self.guard.unwrapping = false;
+            if self.guard.tries > 0 {
+                self.forced = Forced::RolledBack { told: false };
+            }
+        } else if self.guard.tries < limits::UNWRAP_TRIES_MAX {
+            // At the fault point it is another savepoint, which the engine doesn't know.
+            let there = fault::point("wire.unwrap").is_ok();
+            let name = if there { &self.guard.savepoint } else { "fencewire_injected" };
+            let sql = format!("ROLLBACK TO SAVEPOINT {name}");
+            self.run(Whose::Unwrap, &sql, to_engine);
+        } else {
+            self.roll_back(0, false, to_engine);
+        }
+    }
+
+    /// Whether the stand must be asked for before anything else.
+    pub(crate) const fn guard_wants_word(&self) -> bool {
+        self.guard.unwrapping || self.guard.commit_failed
     }
 
     /// The engine has answered something of the proxy's own.
@@ -175,11 +232,13 @@ impl Conversation {
                     self.guard.own = Toggle::from(own);
                 }
             }
-            Whose::Ping | Whose::Own | Whose::Client { .. } => {}
+            Whose::Unwrap => self.guard.unwrapping &= !well,
+            Whose::Commit => self.guard.commit_failed = !well,
+            Whose::Ping | Whose::Rollback | Whose::Client { .. } => {}
         }
         if !well {
             self.guard.tries += 1;
-        } else if matches!(whose, Whose::Guard | Whose::Savepoint) {
+        } else if !matches!(whose, Whose::Ping) {
             self.guard.tries = 0;
         }
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;
@@ -198,4 +257,12 @@ impl Conversation {
                 _ => false,
             }
     }
+}
+
+/// Whether a program ends an open transaction for another one that begins in its place, or reads
+/// beside ending it. UNLOCK TABLES and a plain SET autocommit only end one, if even that: a dump
+/// keeps its snapshot across them, and where they do end it that is the client's own COMMIT.
+fn begins_anew(program: &Program) -> bool {
+    let reads = program.class >= StatementClass::Read;
+    program.tx() == TxEffect::Begin || (reads && program.commits_implicitly())
 }

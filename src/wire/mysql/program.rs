@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) executed: Option<Known>,
     /// A schema that its opcode names.
     pub(crate) schema: Option<String>,
+    /// The number of the character set that a change of user begins with.
+    pub(crate) collation: Option<u16>,
     /// The default schema its statement was prepared under, if that is another one now.
     pub(crate) home: Option<Namespace>,
     /// It reaches more than its text tells.
@@ -36,6 +38,7 @@ impl Program {
             classified: None,
             executed: None,
             schema: None,
+            collation: None,
             home: None,
             anywhere: false,
         }
@@ -120,13 +123,9 @@ impl Program {
         }
     }
 
-    /// Whether it ends an open transaction with its changes kept, without saying so. `autocommit`
-    /// is what the session has: turning it on ends a transaction only where it was off.
-    pub(crate) fn commits_implicitly(&self, autocommit: bool) -> bool {
-        self.runs()
-            && self.shapes().any(|shape| {
-                shape.commits_implicitly() && !(shape.changes_autocommit() && autocommit)
-            })
+    /// Whether it may end an open transaction with its changes kept, without saying so.
+    pub(crate) fn commits_implicitly(&self) -> bool {
+        self.runs() && self.shapes().any(Shape::commits_implicitly)
     }
 
     /// The schemas it reaches beside the default one.

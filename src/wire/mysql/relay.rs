@@ -41,6 +41,9 @@ use crate::wire::shared::waiting::Parting;
 const STOPPING: &str = "terminating connection: the proxy is stopping; reconnect";
 const ROUTE_MOVED: &str =
     "terminating connection: this name leads to another database now; reconnect";
+const GUARD_FAILED: &str = "terminating connection: a fence is up, and the engine did not take the \
+     proxy's own statements that keep this session from writing; what was not committed is rolled \
+     back; reconnect";
 
 type Peer = peer::Peer<Rest>;
 
@@ -314,6 +317,9 @@ impl Relay {
                 session = %self.conversation.seats.home().slot().id(),
                 "the engine refused the read-only guard; the session is ended"
             );
+            self.stop_serving(GUARD_FAILED);
+            // A client that doesn't read must not keep a transaction open that nobody can end.
+            self.impatient = true;
             self.end = Some(End::Fault);
         }
         if self.finishing && self.conversation.is_idle() && self.client.rest.is_over() {

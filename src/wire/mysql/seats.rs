@@ -264,9 +264,20 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
         Reach::Anywhere => true,
         Reach::Named(names, more) => {
             let names = names.into_iter().flatten().map(String::as_str);
-            names.chain(more.into_iter().flatten()).any(|name| name.eq_ignore_ascii_case(database))
+            names.chain(more.into_iter().flatten()).any(|name| is_alike(name, database))
         }
     }
+}
+
+/// Whether two names may be one to an engine that folds them: character by character, beyond ASCII
+/// too, and rather once too often.
+fn is_alike(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || one.chars().map(folded).eq(other.chars().map(folded))
+}
+
+fn folded(c: char) -> char {
+    let upper = c.to_uppercase().next().unwrap_or(c);
+    upper.to_lowercase().next().unwrap_or(upper)
 }
 
 #[cfg(test)]
@@ -338,6 +349,24 @@ mod tests {
         seats.release();
         assert!(!writes(&gates[0]));
         assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 0));
+    }
+
+    #[test]
+    fn a_name_is_meant_in_any_case_beyond_ascii_too() {
+        for (one, other) in [
+            ("Kunden", "kunden"),
+            ("KÄUFE", "käufe"),
+            ("ÉTÉ", "été"),
+            ("ЗАКАЗЫ", "заказы"),
+            ("ΤΕΛΟΣ", "τελος"),
+            ("\u{212A}unden", "kunden"),
+            ("İs", "is"),
+        ] {
+            assert!(is_alike(one, other) && is_alike(other, one), "{one} {other}");
+        }
+        for (one, other) in [("käufe", "kaufe"), ("a", "ab"), ("заказы", "заказ")] {
+            assert!(!is_alike(one, other), "{one} {other}");
+        }
     }
 
     #[test]

@@ -1,0 +1,422 @@
+//! The read-only guard (W15, W17), byte for byte.
+
+use super::*;
+
+/// Neither the guard nor a savepoint can be had inside an XA transaction.
+#[test]
+fn w17_an_older_xa_transaction_may_only_end() {
+    each(|stage| {
+        stage.run(&query("xa start 'x'"), &ok(OPEN));
+        stage.run(&query("select * from t"), &rows(b"1", OPEN));
+        stage.close();
+        stage.client(&query("select * from t"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9708, 1));
+        stage.run(&query("xa end 'x'"), &ok(OPEN));
+        for ending in ["xa prepare 'x'", "xa commit 'x' one phase", "xa rollback 'x'"] {
+            stage.client(&query(ending));
+            assert!(stage.sent().is_empty(), "{ending}");
+            assert!(matches!(stage.told().0, 9701 | 9708));
+        }
+    });
+}
+
+#[test]
+fn w17_the_guard_goes_first_is_confirmed_and_undone() {
+    each(|stage| {
+        stage.close();
+        stage.client(&query("select * from t"));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), query("select * from t"));
+        stage.engine(&rows(b"1", IDLE));
+        assert_eq!(stage.said(), rows(b"1", IDLE));
+        assert!(!stage.holds());
+        stage.client(&query("select * from t"));
+        stage.guarded(false);
+        assert_eq!(stage.sent(), query("select * from t"));
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        stage.open();
+        stage.client(&prepare("insert into t values (1)"));
+        assert_eq!(stage.sent(), query(UNDO));
+        stage.engine(&ok(IDLE));
+        assert!(stage.said().is_empty());
+        assert_eq!(stage.sent(), prepare("insert into t values (1)"));
+        stage.engine(&prepared(1));
+        stage.said();
+        stage.run(&query("insert into t values (2)"), &ok(IDLE));
+    });
+}
+
+#[test]
+fn w17_a_guard_that_fails_is_tried_again_and_nothing_runs_behind_it() {
+    each(|stage| {
+        stage.close();
+        stage.client(&query("select * from t"));
+        assert_eq!(stage.sent(), query(ASK));
+        stage.engine(&rows(b"0", IDLE));
+        for _ in 0..2 {
+            assert_eq!(stage.sent(), query(GUARD));
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(IDLE));
+        }
+        stage.guarded(false);
+        assert_eq!(stage.sent(), query("select * from t"));
+        assert!(!stage.conversation.guard.failed);
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        stage.client(&query("select * from t"));
+        for _ in 0..5 {
+            stage.sent();
+            stage.engine(&err(1, 1317, "interrupted"));
+            if !stage.conversation.guard.failed {
+                assert_eq!(stage.sent(), ping());
+                stage.engine(&ok(IDLE));
+            }
+        }
+        assert!(stage.conversation.guard.failed, "the session ends");
+        assert!(stage.said().is_empty());
+    });
+}
+
+#[test]
+fn w17_a_session_that_is_read_only_by_itself_stays_so() {
+    each(|stage| {
+        stage.close();
+        stage.client(&query("select 1"));
+        assert_eq!(stage.sent(), query(ASK));
+        stage.engine(&rows(b"1", IDLE));
+        stage.guarded(false);
+        stage.sent();
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        stage.open();
+        stage.run(&query("insert into t values (1)"), &err(1, 1792, "read only"));
+    });
+}
+
+#[test]
+fn w17_a_transaction_begun_under_the_guard_needs_no_other() {
+    each(|stage| {
+        stage.close();
+        stage.client(&query("begin"));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), query("begin"));
+        stage.engine(&ok(OPEN_READ_ONLY));
+        stage.said();
+        stage.run(&query("select 1"), &rows(b"1", OPEN_READ_ONLY));
+        stage.open();
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.told(), (9702, 1));
+        stage.run(&query("commit"), &ok(IDLE));
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.sent(), query(UNDO));
+    });
+}
+
+/// The setting counts from the next transaction only: what a hidden function writes in an older one
+/// is taken back at once, and the transaction's own end stays its own.
+#[test]
+fn w17_reads_of_an_older_transaction_leave_nothing_behind() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("select 1"), &rows(b"1", OPEN));
+        stage.close();
+        for _ in 0..2 {
+            stage.client(&query("select * from v"));
+            let sent = String::from_utf8_lossy(&stage.sent()[5..]).into_owned();
+            let name = sent.strip_prefix("SAVEPOINT ").unwrap().to_owned();
+            stage.engine(&ok(OPEN));
+            assert_eq!(stage.sent(), query("select * from v"));
+            stage.engine(&rows(b"1", OPEN));
+            assert_eq!(stage.said(), rows(b"1", OPEN));
+            assert_eq!(stage.sent(), query(&format!("ROLLBACK TO SAVEPOINT {name}")));
+            stage.engine(&ok(OPEN));
+            assert!(stage.said().is_empty());
+        }
+        // Several statements in one text, of which one could commit: not without a guard.
+        stage.client(&query("select * from v; commit"));
+        assert_eq!(stage.told(), (9708, 1));
+        stage.run(&query("commit"), &ok(IDLE));
+        assert!(!stage.holds());
+    });
+}
+
+#[test]
+fn w17_what_would_begin_another_transaction_gets_the_guard_first() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        assert_eq!(stage.sent(), query(COMMIT));
+        stage.engine(&ok(IDLE));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), query("begin"));
+        stage.engine(&ok(OPEN_READ_ONLY));
+        assert_eq!(stage.said(), ok(OPEN_READ_ONLY));
+    });
+}
+
+#[test]
+fn w17_several_statements_could_lift_the_guard_for_each_other() {
+    each(|stage| {
+        stage.close();
+        stage.client(&query("select * from v; select * from w"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9708, 1));
+        assert!(!stage.holds());
+    });
+}
+
+#[test]
+fn w15_the_guards_refusal_is_the_fences_and_others_stay() {
+    each(|stage| {
+        // Not guarded: untouched.
+        stage.run(&query("insert into t values (1)"), &err(1, 1792, "Cannot execute"));
+        stage.run(&ping(), &ok(IDLE));
+        stage.close();
+        for (code, text, told) in [
+            (1792, "Cannot execute statement in a READ ONLY transaction.", 9701),
+            (1290, "running with the --read-only option so it cannot", 9701),
+            (1290, "running with the --secure-file-priv option", 1290),
+            (1064, "You have an error", 1064),
+        ] {
+            stage.client(&query("select * from v"));
+            while stage.conversation.must_wait() && !stage.to_engine.ends_with(b"from v") {
+                let asked = stage.sent() == query(ASK);
+                stage.engine(&if asked { rows(b"0", IDLE) } else { ok(IDLE) });
+            }
+            stage.sent();
+            stage.engine(&err(1, code, text));
+            assert_eq!(stage.told(), (told, 1), "{code} {text}");
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(IDLE));
+            assert!(!stage.holds());
+        }
+    });
+}
+
+/// Whatever an engine answers, nothing goes on for ever.
+#[test]
+fn w17_an_engine_that_never_leaves_its_transaction_ends_the_session() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        let mut rounds = 0;
+        while !stage.conversation.guard.failed {
+            assert_eq!(stage.sent(), query(COMMIT));
+            rounds += 1;
+            assert!(rounds < 100, "it goes on for ever");
+            stage.engine(&ok(OPEN));
+        }
+        assert!(stage.said().is_empty());
+        // Many programs, each of which waits a little, are no such thing.
+        let mut stage = Stage::new(1 << 25);
+        stage.close();
+        for first in (0..100).map(|at| at == 0) {
+            stage.client(&query("select 1"));
+            stage.guarded(first);
+            assert_eq!(stage.sent(), query("select 1"));
+            stage.engine(&rows(b"1", IDLE));
+            stage.said();
+        }
+        assert!(!stage.conversation.guard.failed);
+    });
+}
+
+/// A session in an older transaction that has read a view under the fence, up to the rollback to
+/// the savepoint that hasn't been answered.
+fn wrapped(stage: &mut Stage) -> Vec<u8> {
+    stage.run(&query("begin"), &ok(OPEN));
+    stage.close();
+    stage.client(&query("select * from v"));
+    stage.sent();
+    stage.engine(&ok(OPEN));
+    assert_eq!(stage.sent(), query("select * from v"));
+    stage.engine(&rows(b"1", OPEN));
+    assert_eq!(stage.said(), rows(b"1", OPEN));
+    let back = stage.sent();
+    assert!(back[5..].starts_with(b"ROLLBACK TO SAVEPOINT "), "{back:?}");
+    back
+}
+
+#[test]
+fn w17_a_savepoint_that_is_not_rolled_back_to_lets_nothing_pass() {
+    each(|stage| {
+        let back = wrapped(stage);
+        stage.client(&query("commit"));
+        assert!(stage.sent().is_empty(), "it waits");
+        for _ in 0..2 {
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(OPEN));
+            assert_eq!(stage.sent(), back, "once more");
+        }
+        stage.engine(&ok(OPEN));
+        assert_eq!(stage.sent(), query("commit"), "its own end stays its own");
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.said(), ok(IDLE));
+        assert!(!stage.holds());
+    });
+}
+
+#[test]
+fn w17_a_savepoint_that_is_lost_takes_the_transaction_with_it() {
+    each(|stage| {
+        let back = wrapped(stage);
+        stage.client(&query("commit"));
+        for round in 0..3 {
+            assert_eq!(stage.sent(), if round == 0 { vec![] } else { back.clone() });
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(OPEN));
+        }
+        assert_eq!(stage.sent(), query(ROLLBACK));
+        stage.engine(&ok(IDLE));
+        assert!(stage.sent().is_empty(), "nothing is committed");
+        assert_eq!(stage.told(), (9709, 1));
+        assert!(!stage.holds() && !stage.conversation.guard.failed);
+        // The engine has rolled back by itself, and told nobody but the proxy.
+        stage.open();
+        wrapped(stage);
+        stage.engine(&err(1, 1305, "SAVEPOINT does not exist"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        stage.client(&query("commit"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9709, 1));
+    });
+}
+
+#[test]
+fn w17_a_transaction_that_can_not_be_ended_ends_its_session() {
+    each(|stage| {
+        wrapped(stage);
+        stage.client(&query("commit"));
+        for _ in 0..10 {
+            if stage.conversation.guard.failed {
+                break;
+            }
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert!(!stage.sent().windows(6).any(|word| word == b"commit"));
+            if !stage.conversation.guard.failed {
+                stage.engine(&ok(OPEN));
+                stage.sent();
+            }
+        }
+        assert!(stage.conversation.guard.failed, "the session ends, and its transaction with it");
+        assert!(stage.said().is_empty());
+    });
+}
+
+/// A kill that was meant for the read may hit what is behind it.
+#[test]
+fn w13_a_forced_rollback_takes_what_a_read_left_behind_with_it() {
+    each(|stage| {
+        wrapped(stage);
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+        stage.engine(&err(1, 1317, "interrupted"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(OPEN));
+        assert!(stage.sent().is_empty(), "the kill may still be on its way");
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        let back = stage.sent();
+        assert!(back[5..].starts_with(b"ROLLBACK TO SAVEPOINT "), "{back:?}");
+        stage.engine(&ok(OPEN));
+        stage.run(&query("commit"), &ok(IDLE));
+    });
+}
+
+/// A deadlock that the client has been told of is no news.
+#[test]
+fn w17_a_read_that_ended_its_transaction_leaves_nothing_to_take_back() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("select * from v"));
+        stage.sent();
+        stage.engine(&ok(OPEN));
+        stage.sent();
+        stage.engine(&err(1, 1213, "Deadlock"));
+        assert_eq!(stage.said(), err(1, 1213, "Deadlock"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        stage.client(&query("commit"));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), query("commit"));
+    });
+}
+
+#[test]
+fn w17_a_commit_in_front_that_fails_is_not_taken_for_one() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        assert_eq!(stage.sent(), query(COMMIT));
+        stage.engine(&err(1, 1317, "interrupted"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(OPEN));
+        assert_eq!(stage.sent(), query(COMMIT), "once more");
+        stage.engine(&err(1, 1213, "Deadlock"));
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9709, 1), "the client meant to commit");
+    });
+}
+
+/// A dump's snapshot goes on across what ends no transaction.
+#[test]
+fn w17_unlock_tables_and_autocommit_are_the_clients_own() {
+    each(|stage| {
+        for status in [OPEN, OPEN_READ_ONLY] {
+            stage.run(&query("begin"), &ok(status));
+            stage.close();
+            for sql in ["unlock tables", "set autocommit = 0", "set autocommit = 1"] {
+                stage.run(&query(sql), &ok(status));
+            }
+            stage.run(&query("commit"), &ok(IDLE));
+            stage.open();
+        }
+        // One whose value reads tables has what guards a read.
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("set autocommit = (select n from v)"));
+        assert_eq!(stage.sent(), query(COMMIT));
+    });
+}
+
+#[test]
+fn w17_begin_in_an_older_xa_transaction_gets_a_typed_error() {
+    each(|stage| {
+        stage.run(&query("xa start 'x'"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("begin"));
+        assert!(stage.sent().is_empty());
+        assert_eq!(stage.told(), (9708, 1));
+        assert!(!stage.conversation.guard.failed);
+        stage.run(&query("xa end 'x'"), &ok(OPEN));
+    });
+}
+
+/// What the proxy says while the engine answers something of its own is the answer to the client's
+/// next command.
+#[test]
+fn the_number_of_an_answer_counts_from_the_clients_own_command() {
+    each(|stage| {
+        stage.client(&query("select 1"));
+        stage.sent();
+        stage.engine(&rows(b"1", IDLE));
+        stage.close();
+        stage.client(&query("select 1"));
+        for answer in [rows(b"0", IDLE), ok(IDLE)] {
+            assert_eq!(stage.conversation.next_sequence(), 1);
+            stage.engine(&answer);
+        }
+        stage.engine(&packet(1, &[1]));
+        assert_eq!(stage.conversation.next_sequence(), 2);
+    });
+}

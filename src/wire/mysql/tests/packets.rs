@@ -1,0 +1,69 @@
+//! Long commands, files and streams (W22), byte for byte.
+
+use super::*;
+
+/// Facts B32: the contents of a file are no commands, up to the empty packet.
+#[test]
+fn a_file_passes_until_its_empty_packet() {
+    each(|stage| {
+        let load = query("load data local infile 'x' into table t");
+        stage.client(&load);
+        assert_eq!(stage.sent(), load);
+        stage.engine(&packet(1, b"\xfbx"));
+        assert_eq!(stage.said(), packet(1, b"\xfbx"));
+        let contents = [packet(2, b"\x03drop table t"), packet(3, b"")].concat();
+        stage.client(&[contents.clone(), query("select 1")].concat());
+        assert_eq!(stage.sent(), contents);
+        stage.engine(&packet(4, &ok_payload(IDLE)));
+        assert_eq!(stage.sent(), query("select 1"));
+    });
+}
+
+#[test]
+fn a_long_refused_command_is_answered_behind_its_last_packet() {
+    let mut stage = Stage::new(1 << 20);
+    stage.close();
+    let mut sql = b"\x03insert into t values ('".to_vec();
+    sql.resize(PAYLOAD_MAX + 10, b'x');
+    let bytes = packet(0, &sql);
+    let (first, last) = bytes.split_at(frame::HEADER + PAYLOAD_MAX);
+    stage.client(first);
+    assert!(stage.said().is_empty());
+    stage.client(last);
+    assert!(stage.sent().is_empty());
+    let (code, sequence) = stage.told();
+    assert!((9701..=9708).contains(&code));
+    assert_eq!(sequence, 2);
+    stage.client(&query("insert into t values (1)"));
+    assert_eq!(stage.told().1, 1);
+}
+
+#[test]
+fn a_stream_passes_acknowledgements_and_nothing_else() {
+    each(|stage| {
+        let dump = command(0x12, b"\x04\0\0\0\0\0\x01\0\0\0bin.1");
+        stage.client(&dump);
+        assert_eq!(stage.sent(), dump);
+        stage.engine(&packet(1, &[0; 30]));
+        let acknowledged = packet(0, b"\xef\x04\0\0\0\0\0\0\0bin.1");
+        stage.client(&acknowledged);
+        assert_eq!(stage.sent(), acknowledged);
+        stage.client(&query("insert into t values (1)"));
+        assert!(stage.sent().is_empty());
+        stage.engine(&packet(2, &[0xfe, 0, 0, 2, 0]));
+        assert_eq!(stage.sent(), query("insert into t values (1)"));
+    });
+}
+
+/// An engine that refuses the stream takes what follows for commands, and answers each.
+#[test]
+fn a_stream_that_has_not_begun_passes_nothing() {
+    each(|stage| {
+        stage.client(&command(0x12, b"\x04\0\0\0\0\0\x01\0\0\0bin.1"));
+        stage.sent();
+        stage.client(&packet(0, b"\xef\x04\0\0\0\0\0\0\0bin.1"));
+        assert!(stage.sent().is_empty());
+        stage.engine(&err(1, 1227, "Access denied"));
+        assert!(!stage.sent().contains(&0xef), "as a command it is an unknown one");
+    });
+}

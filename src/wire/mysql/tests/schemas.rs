@@ -1,0 +1,135 @@
+//! Default schemas and others (W7), byte for byte.
+
+use super::*;
+
+#[test]
+fn w07_other_schemas_are_asked_by_name_and_by_default() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        for sql in ["insert into b.t values (1)", "create table x as select * from b.t"] {
+            stage.client(&query(sql));
+            assert!(stage.sent().is_empty(), "{sql}");
+            assert!((9701..=9708).contains(&stage.told().0), "{sql}");
+        }
+        stage.client(&command(6, b"b"));
+        assert_eq!(stage.told(), (9707, 1));
+        assert!(!stage.holds() && other.session_count() == 0);
+        stage.run(&query("insert into t values (1)"), &ok(IDLE));
+        // A read there has the guard, though the default schema is open.
+        stage.client(&query("select * from b.t"));
+        stage.guarded(true);
+        stage.sent();
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        for change in [query("use b"), command(2, b"b")] {
+            stage.client(&change);
+            while !stage.to_engine.ends_with(&change) {
+                stage.sent();
+                stage.engine(&ok(IDLE));
+            }
+            stage.sent();
+            stage.engine(&ok(IDLE));
+            assert_eq!(stage.said(), ok(IDLE));
+            assert_eq!((stage.gate.session_count(), other.session_count()), (0, 1));
+            stage.client(&query("insert into t values (1)"));
+            assert_eq!(stage.told(), (9701, 1));
+            // One that fails changes nothing.
+            stage.client(&command(2, b"nosuch"));
+            stage.sent();
+            stage.engine(&err(1, 1049, "Unknown database"));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(IDLE));
+            stage.said();
+            assert_eq!(other.session_count(), 1);
+            stage.client(&command(2, b"app"));
+            stage.sent();
+            stage.engine(&ok(IDLE));
+            stage.said();
+        }
+    });
+}
+
+#[test]
+fn w07_a_transaction_holds_leases_in_every_schema_it_wrote_to() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into b.t values (1)"), &ok(OPEN));
+        stage.run(&query("select 1"), &rows(b"1", OPEN));
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        let mut drain = Drain::of(Arc::clone(&other)).unwrap();
+        assert!(drain.look().is_none());
+        // Its order is heard, and everything is rolled back.
+        let before = other.word().generation();
+        other.sessions()[0].order(Order::ROLL_BACK, before);
+        let orders = stage.conversation.seats.take_orders();
+        assert_eq!(orders.len(), 1);
+        stage.conversation.order_roll_back(orders[0].1, false, &mut stage.to_engine);
+        assert_eq!(stage.sent(), query(ROLLBACK));
+        stage.engine(&ok(IDLE));
+        assert!(drain.look().is_some());
+        assert!(!stage.holds());
+    });
+}
+
+#[test]
+fn a_change_of_user_is_readmitted_where_it_goes() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        let change = command(0x11, b"v\0\0b\0\x2d\0");
+        stage.client(&change);
+        assert_eq!(stage.sent(), change);
+        let switch = packet(1, b"\xfemysql_native_password\0abcdefghijklmnopqrst\0");
+        stage.engine(&switch);
+        assert_eq!(stage.said(), switch);
+        let proof = packet(2, b"01234567890123456789");
+        // One packet is asked for; what comes behind it is a command, and waits.
+        stage.client(&[proof.clone(), query("select 1")].concat());
+        assert_eq!(stage.sent(), proof);
+        stage.engine(&packet(3, &ok_payload(IDLE)));
+        assert_eq!(stage.sent(), query("select 1"));
+        assert_eq!((stage.gate.session_count(), other.session_count()), (0, 1));
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.told(), (9701, 1));
+    });
+}
+
+/// What a procedure reaches in another schema isn't known; the other schema's engine lock meets it.
+#[test]
+fn a_call_is_refused_where_its_own_schema_is_fenced_or_one_that_it_names() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.run(&query("call p()"), &ok(IDLE));
+        stage.run(&query("call p(1, @x)"), &ok(IDLE));
+        for sql in ["call b.p()", "call p((select n from b.t))"] {
+            stage.client(&query(sql));
+            assert!((9701..=9708).contains(&stage.told().0), "{sql}");
+        }
+        stage.run(&query("call p()"), &ok(IDLE));
+    });
+}
+
+/// A change of user brings its character set, as a login does.
+#[test]
+fn a_change_of_user_is_read_by_the_character_set_it_names() {
+    for (collation, text, readable) in [(10, "select 1", false), (45, "select 'ä'", true)] {
+        let mut stage = Stage::new(1 << 25);
+        let change = command(0x11, &[b"v\0\0app\0", &[collation, 0][..]].concat());
+        stage.client(&change);
+        stage.engine(&packet(1, &ok_payload(IDLE)));
+        assert_eq!((stage.sent(), stage.said()), (change, packet(1, &ok_payload(IDLE))));
+        stage.close();
+        stage.client(&query(text));
+        if readable {
+            assert_eq!(stage.sent(), query(ASK));
+        } else {
+            assert!(stage.sent().is_empty());
+            assert_eq!(stage.told(), (9708, 1));
+        }
+    }
+}
