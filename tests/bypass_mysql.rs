@@ -644,7 +644,7 @@ fn what_reads_a_view_beside_a_select_is_guarded(flavour: MyFlavour) {
 }
 
 /// A client in an older transaction has read a view that writes, and wants to commit.
-fn commit_behind_a_hidden_write(rig: &Rig) -> u16 {
+fn commit_behind_a_hidden_write(rig: &Rig<'_>) -> u16 {
     let mut client = rig.client();
     client.query("BEGIN").ok();
     client.query("SELECT COUNT(*) FROM t").ok();
