@@ -31,11 +31,13 @@ pub enum Removable {
     HeldJudgement,
     /// Backends of our own that a broken link left behind on the engine are ended.
     EndStrays,
+    /// What still reads when a read drain's time is over is cancelled.
+    ReadCancel,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -46,6 +48,7 @@ impl Removable {
         Self::Classifier,
         Self::HeldJudgement,
         Self::EndStrays,
+        Self::ReadCancel,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -62,6 +65,7 @@ impl Removable {
             Self::Classifier => "classifier",
             Self::HeldJudgement => "held-judgement",
             Self::EndStrays => "end-strays",
+            Self::ReadCancel => "read-cancel",
         }
     }
 

@@ -4,6 +4,7 @@ mod commands;
 mod drains;
 pub(crate) mod engine;
 mod locks;
+mod reads;
 mod starts;
 
 use std::collections::BTreeMap;
