@@ -397,6 +397,15 @@ fn acceptance_16_a_read_of_a_fenced_schema_by_name_is_refused_and_waited_for(fla
     // What an older cursor still has of it isn't given out either.
     assert_eq!(fetch(&mut elsewhere, cursor, 1).unwrap_err().state, "ZF003");
     elsewhere.query("SELECT 1").ok();
+    // A transaction of another schema loses the statement and nothing else.
+    let other = MySite::shared(flavour);
+    let mut writer = other.client();
+    for sql in ["BEGIN", "INSERT INTO t VALUES (1)"] {
+        writer.query(sql).ok();
+    }
+    assert_eq!(code(&writer.query(&format!("SELECT n FROM {}.t", site.db))), "ZF003");
+    writer.query("COMMIT").ok();
+    assert_eq!(other.rows(), "1");
     site.unfence_reads(&operation);
     assert_eq!(fetch(&mut elsewhere, cursor, 1).unwrap(), 1);
     latch.open();

@@ -350,7 +350,7 @@ impl Packet<'_, '_, '_> {
         let sequence = self.header.sequence.wrapping_add(1);
         self.conversation.tell(self.to_client, sequence, &refusal);
         let conversation = &mut *self.conversation;
-        self.out.inject(|buffer| conversation.give_up_transaction(refusal.denial, buffer));
+        self.out.inject(|buffer| conversation.give_up_transaction(&refusal, buffer));
     }
 }
 

@@ -12,6 +12,7 @@ use bytes::BytesMut;
 use crate::base::ids::Generation;
 use crate::base::limits;
 use crate::fence::code::Denial;
+use crate::gate::admission::Refusal;
 use crate::sql::TxEffect;
 use crate::wire::mysql::commands::{Command, Judge};
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
@@ -118,9 +119,11 @@ impl Conversation {
     }
 
     /// A transaction whose reads are fenced is rolled back (wire.md W11); the client has been told.
-    pub(crate) fn give_up_transaction(&mut self, denial: Denial, to_engine: &mut BytesMut) {
-        let inside = matches!(self.stand, Stand::Inside { .. });
-        if denial == Denial::ReadFenced && inside && self.forced == Forced::No {
+    /// One that had nothing to do with the schema that refused stays, as behind any error (W10).
+    pub(crate) fn give_up_transaction(&mut self, refusal: &Refusal, to_engine: &mut BytesMut) {
+        let concerned = matches!(self.stand, Stand::Inside { .. })
+            && self.seats.holds_lease_of(&refusal.namespace);
+        if refusal.denial == Denial::ReadFenced && concerned && self.forced == Forced::No {
             self.forced_why = Denial::ReadFenced;
             self.roll_back(0, true, to_engine);
         }

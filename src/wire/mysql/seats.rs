@@ -89,6 +89,11 @@ impl Seats {
         })
     }
 
+    /// Whether a lease of this namespace's gate is held.
+    pub(crate) fn holds_lease_of(&self, namespace: &Namespace) -> bool {
+        self.leases().any(|lease| lease.namespace() == namespace)
+    }
+
     /// Whether something reads under a lease of a generation before `before`: a program that runs,
     /// or a dump's transaction.
     pub(crate) fn reads_older(&self, before: Generation) -> bool {
