@@ -262,6 +262,7 @@ fn acceptance_25_every_guard_that_can_be_removed_has_an_arm() {
         ("held-judgement", include_str!("hold_pg.rs")),
         ("classifier", include_str!("generated_pg.rs")),
         ("end-strays", include_str!("link_mysql.rs")),
+        ("read-cancel", include_str!("reads_pg.rs")),
     ];
     for guard in fencewire::base::arm::Removable::ALL.map(|guard| guard.name()) {
         let mut others = elsewhere.iter().chain(&history::BY_THE_LIBRARY);

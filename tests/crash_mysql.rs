@@ -19,6 +19,7 @@ use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
 on_both!(
     acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire,
     acceptance_10_a_proxy_that_dies_at_any_point_of_a_release,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence,
     kill9_with_a_drain_running_waits_for_the_orphaned_thread,
     acceptance_11_a_commit_that_nobody_knows_of_closes_everything_until_its_replay,
     acceptance_25_without_the_lock_a_hidden_writer_is_missed,
@@ -29,6 +30,8 @@ const UNFENCED: &str = "UNFENCED";
 const DRAINING: &str = "SOURCE_DRAINING";
 const FENCED: &str = "SOURCE_WRITE_FENCED";
 const RELEASED: &str = "RELEASED";
+const READ_DRAINING: &str = "SOURCE_READ_DRAINING";
+const READ_FENCED: &str = "SOURCE_READ_FENCED";
 
 /// Starts the proxy anew, to die at `point`.
 fn arm(proxy: &mut Proxy, point: &str) {
@@ -39,7 +42,7 @@ fn arm(proxy: &mut Proxy, point: &str) {
 
 /// Sends a command that must kill the proxy, and starts it again without the fault.
 fn dies(proxy: &mut Proxy, db: &str, route: &str, body: &Value, point: &str) {
-    let path = format!("/v1/namespaces/old/{db}/fence/source/{route}-write-fence");
+    let path = format!("/v1/namespaces/old/{db}/fence/source/{route}");
     let answer = proxy.try_admin("POST", &path, body);
     assert!(answer.is_err(), "{point}: it was answered: {answer:?}");
     let ended = poll(PATIENCE, || proxy.exit_code());
@@ -73,7 +76,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire(flavour: MyFlavour
         let site = MySite::new(cluster, &proxy);
         let db = site.db.clone();
         let body = site.acquire_body(&uuid(), &fail_after(60_000));
-        dies(&mut proxy, &db, "acquire", &body, point);
+        dies(&mut proxy, &db, "acquire-write-fence", &body, point);
         let site = MySite { cluster, proxy: &proxy, db };
         expect_state(&site, point, state, revision);
         let acquired = site.acquire(&body);
@@ -96,7 +99,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_release(flavour: MyFlavour)
         let db = site.db.clone();
         let operation = site.fence();
         let body = site.release_body(&operation);
-        dies(&mut proxy, &db, "release", &body, point);
+        dies(&mut proxy, &db, "release-write-fence", &body, point);
         let site = MySite { cluster, proxy: &proxy, db };
         expect_state(&site, point, state, revision);
         let answer = site.release(&body);
@@ -104,6 +107,65 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_release(flavour: MyFlavour)
         assert_eq!(answer.1["fence"]["state"], RELEASED, "{point}");
         site.client().query("INSERT INTO t VALUES (1)").ok();
         site.direct().query("INSERT INTO t VALUES (2)").ok();
+    }
+}
+
+fn expect_reads(site: &MySite<'_>, point: &str, state: &str, revision: u64) {
+    let fence = &site.inspect()["fence"];
+    let seen = (fence["state"].as_str(), fence["revision"].as_u64());
+    assert_eq!(seen, (Some(state), Some(revision)), "{point}");
+    let now = code(&site.client().query("SELECT n FROM t"));
+    assert_eq!(now, if state == FENCED { "" } else { "ZF003" }, "{point}");
+    assert_eq!(code(&site.client().query("INSERT INTO t VALUES (97)")), "ZF001", "{point}");
+}
+
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let mut proxy = Proxy::start_my(cluster);
+    for (point, state, revision) in [
+        ("control.set_read.after_overlay", FENCED, 2),
+        ("control.set_read.before_commit", FENCED, 2),
+        ("control.set_read.after_commit", READ_DRAINING, 3),
+        ("control.set_read.before_drain", READ_DRAINING, 3),
+        ("control.set_read.after_drain", READ_DRAINING, 3),
+        ("control.set_read.before_final_commit", READ_DRAINING, 3),
+        ("control.set_read.after_final_commit", READ_FENCED, 4),
+        ("control.set_read.before_response", READ_FENCED, 4),
+    ] {
+        arm(&mut proxy, point);
+        let site = MySite::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        let body = site.reads_body(&operation, &patient());
+        dies(&mut proxy, &db, "set-read-fence", &body, point);
+        let site = MySite { cluster, proxy: &proxy, db };
+        expect_reads(&site, point, state, revision);
+        let answer = site.set_read(&body);
+        assert_eq!(applied(&answer)["replayed"], revision > 2, "{point}: {answer:?}");
+        assert_eq!(answer.1["fence"]["revision"], 4, "{point}");
+        site.unfence_reads(&operation);
+        site.unfence(&operation);
+    }
+    for (point, state, revision) in [
+        ("control.clear_read.before_commit", READ_FENCED, 4),
+        ("control.clear_read.after_commit", FENCED, 5),
+        ("control.clear_read.before_publish", FENCED, 5),
+        ("control.clear_read.before_response", FENCED, 5),
+    ] {
+        arm(&mut proxy, point);
+        let site = MySite::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        site.fence_reads(&operation);
+        let body = site.reads_body(&operation, &Value::Null);
+        dies(&mut proxy, &db, "clear-read-fence", &body, point);
+        let site = MySite { cluster, proxy: &proxy, db };
+        expect_reads(&site, point, state, revision);
+        let answer = site.clear_read(&body);
+        assert_eq!(applied(&answer)["replayed"], revision == 5, "{point}: {answer:?}");
+        assert_eq!(answer.1["fence"]["state"], FENCED, "{point}");
+        site.client().query("SELECT n FROM t").ok();
+        site.unfence(&operation);
     }
 }
 

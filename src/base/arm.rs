@@ -53,11 +53,13 @@ pub enum Removable {
     StatementLease,
     /// What the control account may not see is an error: without it, it isn't there.
     SightCheck,
+    /// What still reads when a read drain's time is over is cancelled.
+    ReadCancel,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -78,6 +80,7 @@ impl Removable {
         Self::LockConfirm,
         Self::StatementLease,
         Self::SightCheck,
+        Self::ReadCancel,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -104,6 +107,7 @@ impl Removable {
             Self::LockConfirm => "lock-confirm",
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
+            Self::ReadCancel => "read-cancel",
         }
     }
 

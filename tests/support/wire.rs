@@ -246,6 +246,11 @@ impl Wire {
         }
     }
 
+    /// What was read of a frame whose end hasn't come.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.buffer
+    }
+
     fn take_frame(&mut self) -> Option<Frame> {
         let length = u32::from_be_bytes(self.buffer.get(1..5)?.try_into().unwrap()) as usize;
         if self.buffer.len() < 1 + length {

@@ -62,9 +62,16 @@ impl Drop for Doubt {
 }
 
 impl Control {
-    /// Puts the closing overlay up, unless writes are closed already.
-    pub(in crate::control) fn install(&self, namespace: &Namespace, rules: Rules) {
-        self.gates.gate(namespace).overlay(Overlay::Installing, rules);
+    /// Puts up the overlay by which a command closes admission before its commit.
+    pub(in crate::control) fn install(
+        &self,
+        namespace: &Namespace,
+        kind: CommandKind,
+        rules: Rules,
+    ) {
+        let reads = kind == CommandKind::SetSourceReadFence;
+        let overlay = if reads { Overlay::ClosingReads } else { Overlay::Installing };
+        self.gates.gate(namespace).overlay(overlay, rules);
     }
 
     /// Commits. On [`Committed::Yes`] the marker is written too; publishing is the caller's.

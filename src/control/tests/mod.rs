@@ -5,6 +5,7 @@ mod doubt;
 mod drains;
 pub(crate) mod engine;
 mod locks;
+mod reads;
 mod starts;
 
 use std::collections::BTreeMap;

@@ -208,8 +208,12 @@ impl Packet<'_, '_, '_> {
         if self.payload.len() < self.header.payload.min(wanted(command)) {
             return Ruling::Stop(Stop::More);
         }
-        let program = self.judge(command);
-        if let Some(denial) = self.conversation.after_forced(&program) {
+        let mut program = self.judge(command);
+        if command.is_about_statement() {
+            program.number = self.number().and_then(|id| self.conversation.prepared.number(id));
+        }
+        let denial = self.conversation.after_forced(&program);
+        if let Some(denial) = denial.or_else(|| self.conversation.cursors.refuses(&program)) {
             let refusal = self.conversation.refusal(denial);
             self.refuse(Box::new(refusal));
             return Ruling::Drop;
@@ -273,7 +277,9 @@ impl Packet<'_, '_, '_> {
                 return Ruling::Stop(Stop::More);
             }
             if let Some(id) = self.number() {
+                let number = self.conversation.prepared.number(id);
                 self.conversation.prepared.closed(id);
+                self.conversation.statement_gone(number);
             }
         }
         self.out.continuation(self.here.clone());
@@ -313,6 +319,20 @@ impl Packet<'_, '_, '_> {
                 }
                 None => Program { anywhere: true, ..Program::of_opcode(command, class) },
             },
+            // The log is of all schemas.
+            (Judge::Opcode(class), Command::BinlogDump | Command::BinlogDumpGtid) => {
+                Program { anywhere: true, ..Program::of_opcode(command, class) }
+            }
+            (Judge::Opcode(class), Command::Fetch) => {
+                // What the cursor's statement reached when it was opened, its rows are of.
+                let home = self.conversation.seats.home().gate().namespace();
+                match self.number().and_then(|id| prepared.look(id)) {
+                    Some(known) => {
+                        Program { class, ..Program::of_statement(command, known, prepared, home) }
+                    }
+                    None => Program { anywhere: true, ..Program::of_opcode(command, class) },
+                }
+            }
             (Judge::Opcode(class), _) => Program::of_opcode(command, class),
             (Judge::Nothing, _) => Program::of_nobody(command),
         }
@@ -341,7 +361,7 @@ impl Packet<'_, '_, '_> {
         let sequence = self.header.sequence.wrapping_add(1);
         self.conversation.tell(self.to_client, sequence, &refusal);
         let conversation = &mut *self.conversation;
-        self.out.inject(|buffer| conversation.give_up_transaction(refusal.denial, buffer));
+        self.out.inject(|buffer| conversation.give_up_transaction(&refusal, buffer));
     }
 }
 

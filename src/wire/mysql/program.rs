@@ -17,6 +17,8 @@ pub(crate) struct Program {
     pub(crate) class: StatementClass,
     /// What its text is, or the text prepared under its number.
     pub(crate) classified: Option<Classified>,
+    /// The number of the prepared statement that it is about.
+    pub(crate) number: Option<u32>,
     /// What it runs by SQL EXECUTE.
     pub(crate) executed: Option<Known>,
     /// A schema that its opcode names.
@@ -36,6 +38,7 @@ impl Program {
             command,
             class,
             classified: None,
+            number: None,
             executed: None,
             schema: None,
             collation: None,

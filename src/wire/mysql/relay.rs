@@ -175,6 +175,10 @@ impl Relay {
         if order.has(Order::STOP_WRITING) && action == Action::None {
             action = conversation.order_stop();
         }
+        if order.has(Order::STOP_READING) && action == Action::None {
+            let midway = !self.client.rest.is_over();
+            action = conversation.order_stop_reading(before, midway, &mut self.engine.pending);
+        }
         if action == Action::Cancel && self.cancel.is_none() {
             self.cancel = Some((self.canceller)());
         }
@@ -186,7 +190,11 @@ impl Relay {
         }
         self.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
-        let give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
+        let mut give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
+        if order.has(Order::GIVE_UP_READING) && self.conversation.reads_older(before) {
+            self.conversation.forced_why = Denial::ReadFenced;
+            give_up = true;
+        }
         if give_up || order.has(Order::END) {
             self.end_now(give_up);
         }
@@ -198,9 +206,12 @@ impl Relay {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
         } else {
-            let refusal = self.conversation.refusal(Denial::RolledBack);
+            let refusal = self.conversation.refusal(self.conversation.forced_why);
             let sequence = self.conversation.next_sequence();
-            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            // In the middle of a packet an error would be read as the rest of it: as a row's.
+            if self.engine.rest.is_over() || !self.engine.rest.pass {
+                self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            }
             self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
@@ -415,7 +426,13 @@ impl Relay {
             refusal::error(&mut self.client.pending, sequence, 1835, "HY000", &what);
             return;
         }
-        if self.conversation.may_have_committed() && self.client.writes {
+        if let Some(denial) = self.conversation.cut_reading()
+            && self.engine.rest.is_over()
+        {
+            let refusal = self.conversation.refusal(denial);
+            let sequence = self.conversation.next_sequence();
+            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+        } else if self.conversation.may_have_committed() && self.client.writes {
             refusal::error(
                 &mut self.client.pending,
                 self.conversation.next_sequence(),

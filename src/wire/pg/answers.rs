@@ -1,9 +1,9 @@
 //! What the engine says: passed on, swallowed, or put into the fence's own words.
 //!
 //! Purpose: W4, W9, W12, W15 and W22 of wire.md for the direction engine to client. Only messages
-//! that carry state are read: ReadyForQuery, ParameterStatus, CopyInResponse, ParseComplete and
-//! CloseComplete, and errors where one of them may be a stand-in's, the guard's or a forced
-//! rollback's. Rows pass by their headers. Pure; the relay does the I/O.
+//! that carry state are read: ReadyForQuery, ParameterStatus, CopyInResponse, PortalSuspended,
+//! ParseComplete and CloseComplete, and errors where one of them may be a stand-in's, the guard's
+//! or a forced rollback's. Rows pass by their headers. Pure; the relay does the I/O.
 
 use bytes::BytesMut;
 
@@ -104,7 +104,7 @@ const fn speaks(tag: u8) -> bool {
 
 /// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
 const fn carries_state(tag: u8) -> bool {
-    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b'1' | b'3' | b'A')
+    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A')
 }
 
 /// Whether a message of this type is the whole answer to one message of a pipeline, or to one
@@ -170,6 +170,13 @@ fn rule(
             conversation.owed.copy_in_began();
             usual
         }
+        // PortalSuspended: rows wait.
+        b's' => {
+            if !mine {
+                conversation.seat.set_cursor(true);
+            }
+            usual
+        }
         b'1' | b'3' if !mine => {
             conversation.owed.completed();
             conversation.prepared.completed();
@@ -223,16 +230,17 @@ fn error(
         }
     }
     let cancelled = sqlstate == CANCELLED_SQLSTATE.as_bytes();
+    let why = conversation.forced_why;
+    let fatal = (severity == Severity::Fatal).then_some(why);
     let forced = match &mut conversation.forced {
         Forced::Cancelling { told, .. } if cancelled => {
             *told = true;
-            Some(Denial::RolledBack)
+            Some(why)
         }
-        Forced::Stopping { .. } if cancelled => Some(GUARD_DENIAL),
-        Forced::No | Forced::Stopping { .. } => None,
-        Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
-            (severity == Severity::Fatal).then_some(Denial::RolledBack)
-        }
+        Forced::Stopping { .. } if cancelled => Some(why),
+        Forced::Stopping { .. } => fatal.filter(|why| *why == Denial::ReadFenced),
+        Forced::No => None,
+        Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => fatal,
     };
     let guarded = conversation.owed.front().is_some_and(|entry| entry.guarded);
     let refused = guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes();

@@ -540,6 +540,9 @@ fn enter_at(
 /// Notes what a forwarded program changes in the session.
 fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>) {
     conversation.lexing_uncertain |= traits.changes_lexing;
+    if traits.opens_cursor {
+        conversation.seat.set_cursor(true);
+    }
     if let Some(detail) = detail {
         for (name, class) in &detail.prepares {
             conversation.prepared.prepared_by_sql(name, *class);

@@ -150,6 +150,14 @@ impl Relay {
         {
             self.cancel = Some((self.canceller)());
         }
+        if order.has(Order::STOP_READING) {
+            let midway = self.client.rest.bytes > 0;
+            let engine = &mut self.engine.pending;
+            let action = self.conversation.order_stop_reading(before, midway, engine);
+            if action == Action::Cancel && self.cancel.is_none() {
+                self.cancel = Some((self.canceller)());
+            }
+        }
         if order.has(Order::JUDGE_AGAIN) {
             self.conversation.held.call();
         }
@@ -159,7 +167,11 @@ impl Relay {
         self.conversation.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
         let older = self.conversation.holds_older(before);
-        let give_up = order.has(Order::GIVE_UP) && older;
+        let mut give_up = order.has(Order::GIVE_UP) && older;
+        if order.has(Order::GIVE_UP_READING) && self.conversation.reads_older(before) {
+            self.conversation.forced_why = Denial::ReadFenced;
+            give_up = true;
+        }
         if give_up || order.has(Order::END) {
             self.end_now(give_up);
         }
@@ -171,8 +183,12 @@ impl Relay {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
         } else {
-            let refusal = self.conversation.refusal(Denial::RolledBack);
-            self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            let refusal = self.conversation.refusal(self.conversation.forced_why);
+            // In the middle of a message an error would be read as the rest of it: as a row's.
+            let whole = self.engine.rest.bytes == 0 || !self.engine.rest.pass;
+            if whole {
+                self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            }
             self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }

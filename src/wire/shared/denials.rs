@@ -19,6 +19,8 @@ pub enum Surface {
     Mysql,
     /// A replication connection.
     Replication,
+    /// A dump tool's session.
+    Dump,
 }
 
 /// Codes as configured, and counters.
@@ -62,6 +64,7 @@ impl Denials {
             (_, Surface::Pg) => "pg",
             (_, Surface::Mysql) => "mysql",
             (_, Surface::Replication) => "replication",
+            (_, Surface::Dump) => "dump",
         };
         self.metrics.fence.denial(denial.code(), surface);
     }
