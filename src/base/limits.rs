@@ -217,6 +217,8 @@ pub const ENGINE_LOCK_GAPS_MAX: usize = 32;
 /// How long a start waits for each engine lock before it goes on and tries in the background, in
 /// milliseconds.
 pub const RECOVERY_LOCK_WAIT_MS: u64 = 3_000;
+/// How long a start waits for each engine to say which server it is, in milliseconds.
+pub const RECOVERY_SERVER_MS: u64 = 2_000;
 /// How long an inspection waits for the engine's word on identity, in milliseconds.
 pub const INSPECT_ENGINE_MS: u64 = 3_000;
 /// Pause between two sweeps for backends that the proxy lost, in milliseconds.

@@ -82,6 +82,8 @@ pub struct Control {
     pub(super) metrics: Arc<Metrics>,
     pub(super) locks: LockKeeper,
     pub(super) recovered: AtomicBool,
+    /// Held while it is looked which engines are fenced ones under another name.
+    pub(super) looking: tokio::sync::Mutex<()>,
     lines: DashMap<Namespace, Arc<Line>>,
 }
 
@@ -102,6 +104,7 @@ impl Control {
             clock: parts.clock,
             metrics: parts.metrics,
             recovered: AtomicBool::new(false),
+            looking: tokio::sync::Mutex::default(),
             lines: DashMap::new(),
         })
     }
@@ -124,8 +127,7 @@ impl Control {
         (**self.engines.load()).clone()
     }
 
-    /// Replaces the engines; drains and locks that run keep theirs.
-    pub fn replace_engines(&self, engines: Engines) {
+    pub(super) fn store_engines(&self, engines: Engines) {
         self.engines.store(Arc::new(engines));
     }
 

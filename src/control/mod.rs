@@ -12,6 +12,7 @@
 //! engines through [`port`] alone, so that every path can be run against a scripted engine.
 
 pub mod answer;
+mod doubles;
 pub mod drain;
 pub mod fences;
 pub mod instant;

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::instant::rfc3339_ms;
 use super::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture, Server,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::mysql::is_missing;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
@@ -127,6 +128,14 @@ impl EnginePort for MyPort {
                 Err(error) if is_missing(&error) => Ok(LiveDatabase::Missing),
                 Err(error) => Err(error),
             }
+        })
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        Box::pin(async move {
+            let (engine_id, started) = self.engine.server_run().await?;
+            let run = EngineRun { engine_id, timeline: None, started: started.0 };
+            Ok(Server { run, standby: false })
         })
     }
 

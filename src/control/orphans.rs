@@ -65,6 +65,17 @@ impl Control {
         loop {
             tokio::time::sleep(Duration::from_millis(limits::ORPHAN_SWEEP_MS)).await;
             self.sweep_once().await;
+            self.look_again().await;
+        }
+    }
+
+    /// While an engine is shut, looks whether it still has to be.
+    pub(super) async fn look_again(self: &Arc<Self>) {
+        if !self.ready() || self.gates.shut_engines().is_empty() {
+            return;
+        }
+        if let Err(error) = self.look_for_doubles().await {
+            tracing::debug!(%error, "engines that are shut stay so until the store can be read");
         }
     }
 

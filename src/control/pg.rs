@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::instant::rfc3339_ms;
 use super::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture, Server,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
     LockHandle, PgEngine, ProxyView, Terminated,
@@ -161,6 +162,19 @@ impl EnginePort for PgPort {
                 Err(error) => Err(error),
             }
         })
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        Box::pin(async move {
+            let live = self.engine.server_run().await?;
+            let (timeline, started) = (timeline(live.timeline), live.server_start.0);
+            let run = EngineRun { engine_id: live.engine_id, timeline, started };
+            Ok(Server { run, standby: live.in_recovery })
+        })
+    }
+
+    fn has_timelines(&self) -> bool {
+        true
     }
 
     fn cutoff<'a>(

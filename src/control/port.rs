@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::{Activity, BackendKey, Blocker, EngineError, LockError, ProxyView, Terminated};
 use crate::fence::record::{Boundary, Census, Identity};
 
@@ -30,6 +31,15 @@ pub enum LiveDatabase {
     Exists(Identity),
     /// The engine answered that there is no such database.
     Missing,
+}
+
+/// Which server answers under an engine's name now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// It, and its run.
+    pub run: EngineRun,
+    /// Whether it is a standby: it admits no write, and runs beside the primary of the same names.
+    pub standby: bool,
 }
 
 /// A clear census, as a claim for the proof.
@@ -95,6 +105,14 @@ pub trait EnginePort: Send + Sync {
         &'a self,
         namespace: &'a Namespace,
     ) -> PortFuture<'a, Result<LiveDatabase, EngineError>>;
+
+    /// Which server this is, whatever its databases.
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>>;
+
+    /// Whether its servers have timelines. Where they have, nothing without one is of this kind.
+    fn has_timelines(&self) -> bool {
+        false
+    }
 
     /// Everything in flight now; asked just after the gate has closed.
     fn cutoff<'a>(

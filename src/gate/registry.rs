@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use tokio::sync::Notify;
 
-use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::base::ids::{EngineName, Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::core::GateCore;
@@ -235,6 +235,8 @@ pub struct Gates {
     /// How many were ever made: whoever keeps a list sees by it that there are more.
     made: AtomicU64,
     recovered: AtomicBool,
+    /// Engines at which new gates start closed, and why, in a sentence.
+    shut: ArcSwap<BTreeMap<EngineName, String>>,
     first: Generation,
 }
 
@@ -246,7 +248,7 @@ impl Gates {
     #[must_use]
     pub fn new(first: Generation) -> Self {
         let (gates, made) = (DashMap::new(), AtomicU64::new(0));
-        Self { gates, made, recovered: AtomicBool::new(false), first }
+        Self { gates, made, recovered: AtomicBool::new(false), shut: ArcSwap::default(), first }
     }
 
     /// The gate of a namespace, made on first use: closed before recovery has listed every durable
@@ -258,7 +260,9 @@ impl Gates {
         }
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
             self.made.fetch_add(1, Ordering::SeqCst);
-            let policy = self.recovered.load(Ordering::SeqCst).then(Policy::unfenced);
+            // Asked here, with the entry locked: whoever opens an engine's gates sees this one.
+            let open = self.recovered.load(Ordering::SeqCst) && !self.is_shut(namespace.engine());
+            let policy = open.then(Policy::unfenced);
             Arc::new(Gate::new(namespace.clone(), self.first, policy))
         });
         Arc::clone(&entry)
@@ -273,6 +277,24 @@ impl Gates {
     /// Says that every durable record and marker has been read and applied.
     pub fn recovered(&self) {
         self.recovered.store(true, Ordering::SeqCst);
+    }
+
+    /// Has the gates of these engines, and of no others, start closed from now on, for the reasons
+    /// given. Gates that were made before stay as they are.
+    pub fn shut(&self, engines: BTreeMap<EngineName, String>) {
+        self.shut.store(Arc::new(engines));
+    }
+
+    /// The engines whose gates start closed, and why.
+    #[must_use]
+    pub fn shut_engines(&self) -> Arc<BTreeMap<EngineName, String>> {
+        self.shut.load_full()
+    }
+
+    /// Whether an engine's gates start closed.
+    #[must_use]
+    pub fn is_shut(&self, engine: &EngineName) -> bool {
+        self.shut.load().contains_key(engine)
     }
 
     /// How many gates were ever made. They are never taken away.

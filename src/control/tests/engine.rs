@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::base::ids::{EngineName, Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::control::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, Observation, PortFuture, Server,
 };
 use crate::engine::{
     Activity, BackendKey, Blocker, EngineError, EngineTime, LockError, ProxyView, Terminated, Why,
@@ -41,6 +42,8 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     other_engine: bool,
+    live: Option<Identity>,
+    standby: bool,
     breaks_at_boundary: bool,
     silently_lost: bool,
     strays: u64,
@@ -133,6 +136,19 @@ impl ScriptedEngine {
 
     pub(crate) fn other_engine(&self) {
         self.script().other_engine = true;
+    }
+
+    /// From now on another database answers.
+    pub(crate) fn becomes(&self, live: Identity) {
+        self.script().live = Some(live);
+    }
+
+    pub(crate) fn becomes_standby(&self) {
+        self.script().standby = true;
+    }
+
+    fn live(&self) -> Identity {
+        self.script().live.clone().unwrap_or_else(identity)
     }
 
     /// The holder's connection breaks while the next boundary is read.
@@ -316,7 +332,19 @@ impl EnginePort for ScriptedEngine {
             return ready(Err(error));
         }
         let missing = self.script().missing;
-        ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(identity()) }))
+        ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(self.live()) }))
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        let asked = self.ask("server".to_owned());
+        let Identity { engine_id, timeline, .. } = self.live();
+        let standby = self.script().standby;
+        let run = EngineRun { engine_id, timeline, started: 1 };
+        ready(asked.map(|()| Server { run, standby }))
+    }
+
+    fn has_timelines(&self) -> bool {
+        true
     }
 
     fn cutoff<'a>(
