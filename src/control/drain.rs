@@ -36,7 +36,8 @@ use crate::engine::{EngineError, LockError};
 use crate::fence::proof::{BoundaryClaim, CensusClaim, DrainProof, DrainedClaim, ProofError};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{
-    Boundary, DrainPolicy, EngineLock, Forced, LockMode, OnDeadline, Releases,
+    Boundary, DrainPolicy, EngineLock, Forced, Identity, LockMode, OnDeadline, Releases,
+    another_database,
 };
 use crate::gate::drain::{Drain, Drained};
 use crate::gate::registry::Gate;
@@ -47,6 +48,8 @@ pub(super) struct Ticket {
     pub(super) receipt: Receipt,
     /// Whether it was found rather than made.
     pub(super) replayed: bool,
+    /// The database that the fence was acquired on; `None` for a target.
+    pub(super) identity: Option<Identity>,
     /// The command's policy.
     pub(super) policy: DrainPolicy,
     /// What held for the namespace when it began.
@@ -104,6 +107,8 @@ struct Run<'a> {
     /// Pause before the next look at the engine.
     pause: Duration,
     report: DrainReport,
+    /// Whether the last answer came from another database than the fence was acquired on.
+    another: bool,
 }
 
 impl Control {
@@ -149,6 +154,7 @@ impl Control {
             answer_by: began + self.longest(ticket.policy),
             pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
             report: DrainReport::default(),
+            another: false,
         };
         run.begin();
         let answer = run.run_out(request).await;
@@ -276,6 +282,7 @@ impl Run<'_> {
 
     /// One pass over the engine; `None` after a rest, when something was found.
     async fn pass(&mut self, drained: Drained) -> Result<Option<Findings>, Stop> {
+        self.another = false;
         let seen = match self.observation().await {
             Ok(seen) => seen,
             Err(error) => return self.rest_on(error).await,
@@ -362,7 +369,16 @@ impl Run<'_> {
         self.settle_orphans().await;
         let view = self.proxy_view();
         match seen.census(&view).await {
-            Ok(CensusAnswer::Clear(clear)) => Ok(Some(clear)),
+            Ok(CensusAnswer::Clear(clear)) => match &self.ticket.identity {
+                // Before its tables are locked and its log is written to.
+                Some(was) if !was.is_met_by(&clear.identity) => {
+                    let words = another_database(&self.line.namespace, was, &clear.identity);
+                    self.is_another(words);
+                    self.rest().await?;
+                    Ok(None)
+                }
+                Some(_) | None => Ok(Some(clear)),
+            },
             Ok(CensusAnswer::Residue(blockers)) => {
                 self.report.reason = None;
                 self.name_residue(&blockers);
@@ -444,6 +460,15 @@ impl Run<'_> {
         self.report.reason = Some(format!("census_unavailable: {error}"));
     }
 
+    /// Another database answers: waiting doesn't help, and a replay doesn't either.
+    fn is_another(&mut self, words: String) {
+        self.line.set_cutoff(None);
+        self.report.blockers.clear();
+        self.report.more_blockers = 0;
+        self.report.reason = Some(words);
+        self.another = true;
+    }
+
     /// An engine that can't be asked proves nothing: rests and looks again.
     async fn rest_on<T>(&mut self, error: EngineError) -> Result<Option<T>, Stop> {
         self.note_fault(Some(error));
@@ -509,6 +534,7 @@ impl Run<'_> {
         let blockers = self.report.blockers.len() as u64 + self.report.more_blockers;
         let first = self.report.blockers.first().map(BlockerReport::in_words);
         match (&self.report.reason, first) {
+            (Some(reason), _) if self.another => format!("{reason}; admission stays closed"),
             (Some(reason), _) => format!("{reason}; admission stays closed, replay the command"),
             (None, Some(first)) => format!(
                 "{blockers} still to wait for, first: {first}; admission stays closed, replay the \
@@ -531,13 +557,12 @@ impl Run<'_> {
             vec![format!("idle sessions that do not come through the proxy: {direct}")]
         };
         let namespace = &self.line.namespace;
-        let differs = after.engine_id != before.engine_id || after.timeline != before.timeline;
-        if differs {
+        if after.identity != before.identity {
             return Err(ProofError::Mismatch {
                 namespace: namespace.clone(),
                 piece: "the census after the boundary (engine)",
-                found: after.engine_id,
-                expected: before.engine_id,
+                found: after.identity.to_string(),
+                expected: before.identity.to_string(),
             });
         }
         let drained = DrainedClaim {
@@ -549,8 +574,7 @@ impl Run<'_> {
         let census = CensusClaim {
             namespace: before.namespace,
             generation,
-            engine_id: before.engine_id,
-            timeline: before.timeline,
+            identity: before.identity,
             before: before.census,
             after: after.census,
             direct_sessions,

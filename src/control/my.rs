@@ -52,8 +52,11 @@ impl MyObservation {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         ClearCensus {
             namespace: clear.namespace().clone(),
-            engine_id: clear.engine_id().to_owned(),
-            timeline: None,
+            identity: Identity {
+                engine_id: clear.engine_id().to_owned(),
+                timeline: None,
+                database_id: clear.identity().database_id.clone(),
+            },
             census: Census {
                 at_engine_clock: engine_clock(clear.at()),
                 virtual_transactions: count(counts.cutoff),

@@ -56,8 +56,11 @@ impl PgObservation {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         ClearCensus {
             namespace: clear.namespace().clone(),
-            engine_id: clear.engine_id().to_owned(),
-            timeline: timeline(clear.timeline()),
+            identity: Identity {
+                engine_id: clear.engine_id().to_owned(),
+                timeline: timeline(clear.timeline()),
+                database_id: clear.identity().database_id.clone(),
+            },
             census: Census {
                 at_engine_clock: engine_clock(clear.at()),
                 virtual_transactions: count(counts.cutoff),

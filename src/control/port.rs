@@ -47,10 +47,8 @@ pub struct Server {
 pub struct ClearCensus {
     /// Which database was asked about.
     pub namespace: Namespace,
-    /// The engine that answered.
-    pub engine_id: String,
-    /// Its timeline; `None` where there is none.
-    pub timeline: Option<u32>,
+    /// That database, as the engine that answered identified it.
+    pub identity: Identity,
     /// What it counted.
     pub census: Census,
 }

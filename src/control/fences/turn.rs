@@ -305,6 +305,7 @@ impl Control {
         Step::Drain(Box::new(Ticket {
             receipt,
             replayed,
+            identity: record.and_then(|record| record.identity.clone()),
             policy,
             settings,
             lock: self.locks.ticket(&command.namespace),

@@ -1,7 +1,7 @@
 //! Drains: who is waited for, what deadlines do, what force reaches.
 
 use crate::engine::Why;
-use crate::fence::record::{ForcedKind, LockMode};
+use crate::fence::record::{ForcedKind, Identity, LockMode};
 use crate::gate::slot::Order;
 
 use super::*;
@@ -210,12 +210,31 @@ async fn an_engine_that_cannot_be_asked_proves_nothing() {
 }
 
 #[tokio::test]
-async fn evidence_of_another_engine_is_no_proof() {
-    let rig = Rig::new().await;
-    rig.engine.other_engine();
-    let answer = rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await;
-    assert_eq!(code(&answer), ControlCode::Draining, "{answer:?}");
-    assert!(!rig.may_write());
+async fn evidence_of_another_database_is_no_proof() {
+    let now = [
+        Identity { engine_id: "9999".to_owned(), ..identity() },
+        // A standby that was promoted at the same address.
+        Identity { timeline: Some(2), ..identity() },
+        // A database that was renamed into place.
+        Identity { database_id: "5".to_owned(), ..identity() },
+    ];
+    for now in now {
+        let rig = Rig::new().await;
+        rig.engine.evidence_of(Some(now));
+        let answer = rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await;
+        assert_eq!(code(&answer), ControlCode::Draining, "{answer:?}");
+        assert!(!rig.may_write());
+        let message = answer.message.as_ref().unwrap();
+        assert!(message.contains("another one now") && message.contains("anew"), "{message}");
+        assert!(!message.contains("replay"), "a replay doesn't help: {message}");
+        assert_eq!((rig.engine.count("boundary"), rig.engine.count("lock")), (0, 0));
+        // It is back: what is proven now is the fence's own.
+        rig.engine.evidence_of(None);
+        assert_eq!(
+            code(&rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await),
+            ControlCode::Applied
+        );
+    }
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ struct Script {
     views: Vec<ProxyView>,
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
-    other_engine: bool,
+    evidence: Option<Identity>,
     live: Option<Identity>,
     standby: bool,
     breaks_at_boundary: bool,
@@ -134,8 +134,10 @@ impl ScriptedEngine {
         self.script().survives_terminate = true;
     }
 
-    pub(crate) fn other_engine(&self) {
-        self.script().other_engine = true;
+    /// Census and boundary are another database's, as after a failover behind an acquire's back;
+    /// `None` is the live one's again.
+    pub(crate) fn evidence_of(&self, identity: Option<Identity>) {
+        self.script().evidence = identity;
     }
 
     /// From now on another database answers.
@@ -215,8 +217,10 @@ impl ScriptedEngine {
         Ok(())
     }
 
-    fn engine_id(&self) -> String {
-        if self.script().other_engine { "9999".to_owned() } else { identity().engine_id }
+    /// What is behind census and boundary.
+    fn evidence(&self) -> Identity {
+        let asked = self.script().evidence.clone();
+        asked.unwrap_or_else(|| self.live())
     }
 }
 
@@ -237,7 +241,7 @@ impl Observation for ScriptedObservation {
         if let Err(error) = self.engine.ask("census".to_owned()) {
             return ready(Err(error));
         }
-        let engine_id = self.engine.engine_id();
+        let identity = self.engine.evidence();
         let mut script = self.engine.script();
         script.views.push(view.clone());
         let residue = script.residue_once.pop_front().unwrap_or_else(|| script.residue.clone());
@@ -246,8 +250,7 @@ impl Observation for ScriptedObservation {
         }
         ready(Ok(CensusAnswer::Clear(ClearCensus {
             namespace: self.namespace.clone(),
-            engine_id,
-            timeline: Some(1),
+            identity,
             census: Census {
                 at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(),
                 ..Census::default()
@@ -398,7 +401,7 @@ impl EnginePort for ScriptedEngine {
         if std::mem::take(&mut self.script().breaks_at_boundary) {
             self.break_lock();
         }
-        let engine_id = self.engine_id();
+        let Identity { engine_id, timeline, .. } = self.evidence();
         let gate = self.script().boundary_gate.clone();
         Box::pin(async move {
             if let Some(gate) = gate {
@@ -408,7 +411,7 @@ impl EnginePort for ScriptedEngine {
                 kind: BoundaryKind::Lsn,
                 value: "0/16B3748".to_owned(),
                 engine_id,
-                timeline: Some(1),
+                timeline,
                 marker: true,
             })
         })
