@@ -56,6 +56,32 @@ fn a_route_leads_a_name_to_a_namespace_and_engine_slash_database_needs_none() {
     assert_eq!(code_of(proxy.port(), "no_such_db"), "3D000", "the engine's own error");
 }
 
+/// Two processes would each enforce only the fences they were told of.
+#[test]
+fn a_second_process_over_the_same_store_does_not_start() {
+    let cluster = PgCluster::shared();
+    let home = support::test_dir("shared-store");
+    let store = format!("[store]\nurl = \"sqlite://{}/fence.db\"\n", home.display());
+    let proxy = with_extra(cluster, &store);
+    let text = std::fs::read_to_string(settings_file(&proxy)).unwrap();
+    let (own, other) = (proxy.state_dir().display().to_string(), home.join("state"));
+    let (client, admin) = (proxy.port(), proxy.admin_port());
+    let text = text
+        .replace(&own, &other.display().to_string())
+        .replace(&format!("127.0.0.1:{client}"), &format!("127.0.0.1:{}", support::free_port()))
+        .replace(&format!("127.0.0.1:{admin}"), &format!("127.0.0.1:{}", support::free_port()));
+    let file = home.join("second.toml");
+    std::fs::write(&file, text).unwrap();
+    let second = std::process::Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_fencewire"), "serve", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success(), "{said}");
+    assert!(said.contains("fence.db is in use by another fencewire process"), "{said}");
+}
+
 #[test]
 fn a_reload_takes_up_routes_and_refuses_what_needs_a_restart() {
     let cluster = PgCluster::shared();

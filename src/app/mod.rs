@@ -56,7 +56,7 @@ use build::{Endpoints, WireDirectory};
 use control_engine::ControlEngine;
 use killer::ControlKiller;
 use reload::Reloading;
-use state_dir::{StateDir, StateDirError};
+use state_dir::{StateDir, StateDirError, StoreFile};
 
 /// Why the proxy doesn't start. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,7 @@ pub struct App {
     stop_admin: oneshot::Sender<()>,
     reloading: Arc<Reloading>,
     grace: Duration,
-    _state_dir: StateDir,
+    _claims: (StateDir, StoreFile),
 }
 
 impl std::fmt::Debug for App {
@@ -146,7 +146,7 @@ impl App {
     /// Not cancel safe: run it to its end.
     pub async fn start(config: Config, control: ControlSettings) -> Result<Self, AppError> {
         let started = Instant::now();
-        let state_dir = StateDir::claim(&config.proxy.state_dir)?;
+        let claims = claim(&config)?;
         let bound = bind_clients(&config).await?;
         let admin_address = config.admin.http.to_string();
         let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
@@ -210,7 +210,7 @@ impl App {
             admin: (admin_at, admin),
             stop_admin,
             reloading,
-            _state_dir: state_dir,
+            _claims: claims,
         })
     }
 
@@ -375,9 +375,7 @@ fn serve_admin(listener: TcpListener, api: AdminApi) -> (oneshot::Sender<()>, Jo
             // Dropped or sent: either way the proxy stops.
             let _either: Result<(), oneshot::error::RecvError> = stopped.await;
         };
-        if let Err(error) = crate::admin::http::serve(listener, Arc::new(api), stopped).await {
-            tracing::error!(%error, "the admin listener ended");
-        }
+        crate::admin::http::serve(listener, Arc::new(api), stopped).await;
     });
     (stop, task)
 }
@@ -392,6 +390,13 @@ fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), 
         handles.push(control);
     }
     Ok((engines, endpoints, handles))
+}
+
+/// What no other process may have at the same time.
+fn claim(config: &Config) -> Result<(StateDir, StoreFile), AppError> {
+    let folder = StateDir::claim(&config.proxy.state_dir)?;
+    let config::Store::Sqlite(store) = &config.store;
+    Ok((folder, StoreFile::claim(store)?))
 }
 
 /// Says which fences this start has taken up again; the open ones need no word.

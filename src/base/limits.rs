@@ -225,6 +225,9 @@ pub const INSPECT_ENGINE_MS: u64 = 3_000;
 pub const ORPHAN_SWEEP_MS: u64 = 3_000;
 /// Largest body of an admin request, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 << 10;
+/// How long an admin connection may take to send a request's head, in milliseconds; one that says
+/// nothing is closed then, so that silent ones don't take the place of somebody with the key.
+pub const ADMIN_HEAD_MS: u64 = 10_000;
 /// How long the body of an admin request may take to arrive, in milliseconds.
 pub const ADMIN_BODY_MS: u64 = 10_000;
 /// Admin connections open at once; further ones wait to be accepted.

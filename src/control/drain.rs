@@ -98,7 +98,7 @@ struct Run<'a> {
     stage: Stage,
     /// The right to take the engine lock.
     lock: LockTicket,
-    /// Which taking of it the proof will rest on.
+    /// Which taking of it the proof will rest on; 0 while this drain has none.
     lock_number: u64,
     /// End of the stage, on the monotonic clock.
     stage_ends: Duration,
@@ -169,7 +169,11 @@ impl Control {
                 }
                 answer
             }
-            None if run.is_superseded() => self.superseded(line, request, &ticket).await,
+            None if run.is_superseded() => {
+                // Adopted, say: the new owner's drain takes its own, and nobody watches this one.
+                self.leave_lock(line).await;
+                self.superseded(line, request, &ticket).await
+            }
             None => {
                 self.leave_lock(line).await;
                 let reason = run.why_not();
@@ -189,8 +193,10 @@ impl Control {
         deadline + forced + Duration::from_millis(limits::DRAIN_ANSWER_GRACE_MS)
     }
 
-    /// Gives the engine lock of an unproven drain back, unless another drain uses it.
+    /// Gives the engine lock of an unproven drain back, unless another drain uses it or a fence
+    /// rests on it. Both are decided under the transition lock, so that none begins meanwhile.
     async fn leave_lock(&self, line: &Line) {
+        let _turn = line.transition.lock().await;
         let (_, others) = line.drain();
         let fenced = self.locks.report(&line.namespace).is_some();
         if others == 0 && !fenced {
@@ -476,9 +482,28 @@ impl Run<'_> {
         Ok(None)
     }
 
+    /// Gives a lock back on which no proof rests yet. A direct session that waits for it and is
+    /// waited for by the census would otherwise keep the drain until its deadline.
+    async fn give_back(&mut self) -> Result<(), Stop> {
+        if self.lock_number == 0 {
+            return Ok(());
+        }
+        let line = Arc::clone(self.line);
+        let _turn = line.transition.lock().await;
+        if self.is_superseded() {
+            return Err(Stop::Superseded);
+        }
+        self.lock_number = 0;
+        // Another drain of this fence that rests on it finds it gone, and looks once more.
+        self.control.locks.let_go(&line.namespace).await;
+        self.lock = self.control.locks.ticket(&line.namespace);
+        Ok(())
+    }
+
     /// One bounded pause between two looks. Observation, not evidence: it ends early only because
     /// the record moved.
     async fn rest(&mut self) -> Result<(), Stop> {
+        self.give_back().await?;
         self.show();
         let rest = self.next_rest().await?;
         tokio::select! {

@@ -23,6 +23,8 @@ use crate::base::limits;
 use crate::fence::record::FenceRecord;
 
 const HEADER: &str = "fencewire-marker";
+/// Within the state folder.
+const FOLDER: &str = "markers";
 const SUFFIX: &str = ".fence";
 
 /// What is found under a namespace's name.
@@ -51,7 +53,7 @@ impl MarkerDir {
     /// # Errors
     /// [`StoreError::Unavailable`] when it can't be made.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let root = state_dir.join("markers");
+        let root = state_dir.join(FOLDER);
         fs::create_dir_all(&root)
             .and_then(|()| sync_dir(state_dir))
             .map_err(|error| unavailable("make its marker directory", &root, &error))?;
@@ -100,8 +102,7 @@ impl MarkerDir {
     }
 
     fn path(&self, namespace: &Namespace) -> PathBuf {
-        let file = format!("{}{SUFFIX}", encode_name(namespace.database()));
-        self.root.join(encode_name(namespace.engine().as_str())).join(file)
+        self.root.join(place_of(namespace))
     }
 
     fn write_now(&self, record: &FenceRecord) -> Result<(), StoreError> {
@@ -203,6 +204,18 @@ async fn off_thread<T: Send + 'static>(
 
 fn injected(point: &'static str) -> io::Result<()> {
     fault::point(point).map_err(io::Error::other)
+}
+
+/// Where a namespace's marker is within the folder of markers.
+fn place_of(namespace: &Namespace) -> PathBuf {
+    let file = format!("{}{SUFFIX}", encode_name(namespace.database()));
+    Path::new(&encode_name(namespace.engine().as_str())).join(file)
+}
+
+/// Where a namespace's marker is within the state folder, for people.
+#[must_use]
+pub fn file_of(namespace: &Namespace) -> PathBuf {
+    Path::new(FOLDER).join(place_of(namespace))
 }
 
 fn unavailable(doing: &'static str, path: &Path, error: &io::Error) -> StoreError {

@@ -78,12 +78,27 @@ fn without_row(namespace: Namespace, marker: Marker, exists: bool) -> Reconciled
         Marker::Found(record) => {
             let reason = format!(
                 "the store has no record, the marker one in state {} at revision {}: the store was \
-                 lost or restored; adopt from the marker or restore the newer store",
-                record.state, record.revision
+                 lost or restored; {}",
+                record.state,
+                record.revision,
+                way_out(&record)
             );
             unavailable(Detail::MetastoreBehindMarker, reason, Some(record), Revision(0))
         }
     }
+}
+
+/// What to do where only the marker knows: a finished operation has no owner to hand over.
+fn way_out(marker: &FenceRecord) -> String {
+    if !marker.state.is_operation_finished() {
+        return "adopt from the marker or restore the newer store".to_owned();
+    }
+    format!(
+        "restore the newer store; or, as the operation had finished, look that no move of {} is \
+         running, stop the proxy, move the file {} out of the state folder, and start it",
+        marker.namespace,
+        super::marker::file_of(&marker.namespace).display()
+    )
 }
 
 fn is_begun_creation(marker: &FenceRecord) -> bool {
@@ -103,8 +118,12 @@ fn with_row(persisted: Persisted, marker: Marker) -> Reconciled {
         Marker::Found(copy) => {
             let reason = format!(
                 "the store has revision {} (state {}), the marker revision {} (state {}): the \
-                 store was restored or replaced; adopt from the marker or restore the newer store",
-                record.revision, record.state, copy.revision, copy.state
+                 store was restored or replaced; {}",
+                record.revision,
+                record.state,
+                copy.revision,
+                copy.state,
+                way_out(&copy)
             );
             let detail = Detail::MetastoreBehindMarker;
             return unavailable(detail, reason, Some(copy), record.revision);
@@ -206,6 +225,24 @@ mod tests {
             let what = format!("{row:?} with {marker:?}");
             assert_eq!(seen(row, marker, exists), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn the_way_out_is_one_that_works() {
+        let said = |marker: FenceRecord| {
+            let loaded = LoadedFence { namespace: sample::namespace(), row: Row::Absent };
+            match reconcile(loaded, found(marker), true).view {
+                ControlView::UnknownUnavailable { reason, .. } => reason,
+                view @ (ControlView::NoRecord { .. } | ControlView::Record(_)) => {
+                    panic!("{view:?}")
+                }
+            }
+        };
+        assert!(said(at(5)).contains("adopt from the marker"));
+        // A finished operation can't be adopted: the file is named instead.
+        let finished = said(sample::record(FenceState::Released));
+        assert!(finished.contains("move the file markers/old/app.fence out"), "{finished}");
+        assert!(!finished.contains("adopt"), "{finished}");
     }
 
     #[test]

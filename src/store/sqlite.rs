@@ -11,6 +11,8 @@
 //! bounded busy timeout is the only wait.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, TransactionBehavior, params};
@@ -60,6 +62,9 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     path: PathBuf,
+    /// Whether a commit's fate is open: its pages may stand in the log. Written and read by the
+    /// store's thread alone.
+    unsettled: Arc<AtomicBool>,
 }
 
 impl SqliteStore {
@@ -82,7 +87,7 @@ impl SqliteStore {
                 doing: "start its thread",
                 reason: error.to_string(),
             })?;
-        Ok(Self { jobs, path: path.to_owned() })
+        Ok(Self { jobs, path: path.to_owned(), unsettled: Arc::default() })
     }
 
     /// Where the file is.
@@ -121,6 +126,20 @@ impl SqliteStore {
             Ok(result) => result,
             Err(NoAnswer::NotBegun(error) | NoAnswer::Begun(error)) => Err(error),
         }
+    }
+
+    /// As [`Self::read`], for what tells how a command ended: no answer before it can be one.
+    async fn read_settled<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let unsettled = Arc::clone(&self.unsettled);
+        self.read(doing, move |connection| {
+            settle_older(connection, &unsettled)?;
+            work(connection)
+        })
+        .await
     }
 
     #[cfg(test)]
@@ -360,16 +379,37 @@ fn write(
     Ok(changed)
 }
 
+/// Whether the log was emptied: nothing that isn't in the file counts after a crash.
+fn empty_log(connection: &Connection) -> bool {
+    connection.is_autocommit()
+        && connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+            .is_ok_and(|busy| busy == 0)
+}
+
+/// Reading the rows tells how a commit ended only once the log has been emptied: what a failed
+/// COMMIT left there isn't read now, and would be after a crash (invariant 11).
+fn settle_older(connection: &Connection, unsettled: &AtomicBool) -> Result<(), StoreError> {
+    if !unsettled.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if !empty_log(connection) {
+        let reason = "an earlier commit failed half way and its log can't be emptied yet: its \
+                      outcome isn't known; look at the disk, then replay the command"
+            .to_owned();
+        return Err(StoreError::Unavailable { doing: "settle an earlier commit", reason });
+    }
+    unsettled.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
 /// What a failed COMMIT means.
 ///
 /// SQLite has rolled back in memory, but pages of the transaction may stand in the log and count
 /// after a crash. Only once the log has been emptied and the receipt isn't there is it proven that
 /// nothing was written.
 fn settle(connection: &Connection, wanted: &Receipt, error: StoreError) -> CommitError {
-    let emptied = connection.is_autocommit()
-        && connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-            .is_ok_and(|busy| busy == 0);
+    let emptied = empty_log(connection);
     let found = read_receipt(connection, &wanted.namespace, wanted.operation, wanted.command);
     match found {
         Ok(Ok(found)) if emptied && found.as_ref() != Some(wanted) => {
@@ -414,14 +454,14 @@ impl FenceStore for SqliteStore {
         namespace: &'a Namespace,
     ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
         let namespace = namespace.clone();
-        Box::pin(self.read("read a fence", move |connection| {
+        Box::pin(self.read_settled("read a fence", move |connection| {
             let row = read_row(connection, &namespace)?;
             Ok(LoadedFence { namespace, row })
         }))
     }
 
     fn fence_list(&self) -> StoreFuture<'_, Result<Vec<LoadedFence>, StoreError>> {
-        Box::pin(self.read("list the fences", |connection| list_rows(connection)))
+        Box::pin(self.read_settled("list the fences", |connection| list_rows(connection)))
     }
 
     fn receipt_find<'a>(
@@ -431,7 +471,7 @@ impl FenceStore for SqliteStore {
         command: CommandId,
     ) -> StoreFuture<'a, Result<Option<Receipt>, StoreError>> {
         let namespace = namespace.clone();
-        Box::pin(self.read("read a receipt", move |connection| {
+        Box::pin(self.read_settled("read a receipt", move |connection| {
             read_receipt(connection, &namespace, operation, command)?
                 .map_err(|bad| bad.of_receipt(&namespace))
         }))
@@ -450,7 +490,16 @@ impl FenceStore for SqliteStore {
 
     fn fence_commit(&self, change: Commit) -> StoreFuture<'_, Result<Persisted, CommitError>> {
         Box::pin(async move {
-            match self.run("write a fence", move |connection| commit(connection, change)).await {
+            let unsettled = Arc::clone(&self.unsettled);
+            let work = move |connection: &mut Connection| {
+                settle_older(connection, &unsettled).map_err(CommitError::NotCommitted)?;
+                let result = commit(connection, change);
+                if matches!(result, Err(CommitError::Unknown(_))) {
+                    unsettled.store(true, Ordering::Relaxed);
+                }
+                result
+            };
+            match self.run("write a fence", work).await {
                 Ok(result) => result,
                 Err(NoAnswer::NotBegun(error)) => Err(CommitError::NotCommitted(error)),
                 Err(NoAnswer::Begun(error)) => Err(CommitError::Unknown(error)),

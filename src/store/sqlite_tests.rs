@@ -124,6 +124,14 @@ async fn a_commit_that_fails_itself_is_settled_by_reading() {
     .await;
     let error = store.fence_commit(acquire()).await.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
+    // Nor does reading prove it, or another commit get in front of it, until the log is empty.
+    let receipt = acquire().receipt;
+    let unread = store.fence_load(&namespace()).await.unwrap_err();
+    assert!(unread.to_string().contains("isn't known"), "{unread}");
+    let found = store.receipt_find(&namespace(), receipt.operation, receipt.command).await;
+    assert!(found.is_err(), "{found:?}");
+    let error = store.fence_commit(acquire()).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotCommitted(_)), "{error:?}");
     run(&reader, "COMMIT").await;
     run(&store, "DROP TRIGGER poison").await;
     assert_eq!(stored(&store).await, Row::Absent);

@@ -17,15 +17,23 @@ mod routes;
 mod tests;
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::serve::Listener as _;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
 use super::auth::AdminKey;
 use super::view::Shown;
+use crate::base::limits;
 use crate::control::Control;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spawn::spawn_named;
 
 pub(crate) use fences::ADOPTION_KEY_HEADER;
 pub use routes::router;
@@ -60,18 +68,47 @@ pub struct AdminApi {
     pub reload: Arc<dyn Reload>,
 }
 
-/// Serves the API until `stop` completes; requests that run then are finished.
+/// Serves the API until `stop` completes; requests that run then are finished. A connection,
+/// kept-alive ones included, that doesn't send a request's head within `limits::ADMIN_HEAD_MS` is
+/// closed.
 ///
 /// # Cancel safety
-/// Dropping it closes the listener and its connections; commands run on.
-///
-/// # Errors
-/// What the listener said.
+/// Dropping it closes the listener; connections that are open and commands run on.
 pub async fn serve(
     listener: TcpListener,
     api: Arc<AdminApi>,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let listener = accept::Bounded::new(listener);
-    axum::serve(listener, router(&api)).with_graceful_shutdown(stop).await
+) {
+    serve_within(Duration::from_millis(limits::ADMIN_HEAD_MS), listener, api, stop).await;
+}
+
+/// As [`serve`], with a bound on the head of its own.
+async fn serve_within(
+    head: Duration,
+    listener: TcpListener,
+    api: Arc<AdminApi>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut listener = accept::Bounded::new(listener);
+    let router = router(&api);
+    let graceful = GracefulShutdown::new();
+    let mut stop = pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            (stream, _) = listener.accept() => stream,
+            () = &mut stop => break,
+        };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let connection = graceful.watch(connection);
+        drop(spawn_named("admin-connection", async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an admin connection ended early");
+            }
+        }));
+    }
+    drop(listener);
+    graceful.shutdown().await;
 }

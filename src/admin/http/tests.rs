@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{AdminApi, Reload, ReloadFuture, serve};
+use super::{AdminApi, Reload, ReloadFuture, serve_within};
 use crate::admin::auth::AdminKey;
 use crate::admin::view::Shown;
 use crate::control::tests::Rig;
@@ -33,7 +33,7 @@ impl Reload for Reloads {
 struct Server {
     rig: Rig,
     address: std::net::SocketAddr,
-    task: tokio::task::JoinHandle<std::io::Result<()>>,
+    task: tokio::task::JoinHandle<()>,
 }
 
 impl Drop for Server {
@@ -48,6 +48,10 @@ impl Server {
     }
 
     async fn with(key: bool, open_metrics: bool) -> Self {
+        Self::started(Duration::from_mins(1), key, open_metrics).await
+    }
+
+    async fn started(head: Duration, key: bool, open_metrics: bool) -> Self {
         let rig = Rig::new().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -61,7 +65,8 @@ impl Server {
             shown: Shown { literals: false },
             reload: Arc::new(Reloads(Mutex::new(reloads))),
         });
-        let task = spawn_named("admin-test", serve(listener, api, std::future::pending()));
+        let task =
+            spawn_named("admin-test", serve_within(head, listener, api, std::future::pending()));
         Self { rig, address, task }
     }
 
@@ -325,4 +330,19 @@ async fn requests_are_counted_under_their_template() {
     assert!(text.contains(&format!("fencewire_admin_requests_total{labels} 1")), "{text}");
     assert!(!text.contains("secret"));
     tokio::time::timeout(Duration::from_secs(5), server.get("/healthz")).await.unwrap();
+}
+
+#[tokio::test]
+async fn silent_connections_keep_nobody_out() {
+    let server = Server::started(Duration::from_millis(500), true, false).await;
+    let mut silent = Vec::new();
+    for number in 0..crate::base::limits::ADMIN_CONNECTIONS_MAX {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost:").await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let healthy = server.get("/healthz");
+    assert_eq!(tokio::time::timeout(Duration::from_mins(2), healthy).await.unwrap().0, 200);
 }

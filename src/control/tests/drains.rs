@@ -1,7 +1,9 @@
 //! Drains: who is waited for, what deadlines do, what force reaches.
 
 use crate::engine::Why;
+use crate::fence::command::CommandKind;
 use crate::fence::record::{ForcedKind, Identity, LockMode};
+use crate::fence::transition::ControlView;
 use crate::gate::slot::Order;
 
 use super::*;
@@ -71,19 +73,49 @@ async fn a_release_supersedes_a_running_drain() {
 #[tokio::test]
 async fn a_release_frees_a_lock_that_an_unfinished_drain_has_taken() {
     let rig = Rig::new().await;
-    // The second census finds something, and goes on finding it: the lock is held meanwhile.
-    rig.engine.residue_once(Vec::new());
-    rig.engine.residue(vec![blocker(42, Why::Writing)]);
+    let permits = rig.engine.park_at_boundary();
     let drain = rig.spawn(patient(1, 1));
-    rig.until("the lock", |rig| rig.engine.is_locked()).await;
-    rig.until_blocked().await;
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    assert!(rig.engine.is_locked());
     rig.engine.watch_gate(rig.gate());
     let answer = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
     assert_eq!(code(&answer), ControlCode::Applied);
     assert!(!rig.engine.is_locked());
     assert_eq!(rig.engine.open_at_release(), [false]);
+    permits.add_permits(1);
     assert_eq!(code(&drain.await.unwrap()), ControlCode::Draining);
     assert!(!rig.engine.is_locked() && rig.may_write());
+}
+
+/// A direct session that waits for the fence's own lock is in a transaction: while the lock is
+/// held the census waits for it, and it for the lock.
+#[tokio::test]
+async fn a_lock_without_a_proof_is_given_back_before_the_next_look() {
+    let rig = Rig::new().await;
+    rig.engine.residue_once(Vec::new());
+    rig.engine.residue(vec![blocker(42, Why::DirectInTransaction)]);
+    let drain = rig.spawn(patient(1, 1));
+    rig.until_blocked().await;
+    rig.until("the lock given back", |rig| !rig.engine.is_locked()).await;
+    rig.engine.residue(Vec::new());
+    assert_eq!(code(&drain.await.unwrap()), ControlCode::Applied);
+    assert!(rig.engine.is_locked() && rig.engine.count("lock") >= 2, "and taken anew");
+}
+
+#[tokio::test]
+async fn an_adoption_leaves_no_lock_behind_that_nobody_watches() {
+    let rig = Rig::new().await;
+    let permits = rig.engine.park_at_boundary();
+    let drain = rig.spawn(patient(1, 1));
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    let view = ControlView::Record(rig.inspect().await.sight.record.unwrap());
+    let adopt = sample::command(CommandKind::AdoptFence, &view, 3, 3);
+    let by = Actor { has_adoption_key: true, ..actor() };
+    let adopted = rig.control.execute(by, adopt).await;
+    assert_eq!(code(&adopted), ControlCode::Applied, "{adopted:?}");
+    permits.add_permits(1);
+    assert_eq!(code(&drain.await.unwrap()), ControlCode::Draining);
+    assert!(!rig.engine.is_locked() && !rig.may_write());
 }
 
 #[tokio::test]
