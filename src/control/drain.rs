@@ -431,6 +431,11 @@ impl Run<'_> {
                 tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
                 without(format!("not taken: {error}"))
             }
+            Err(TakeError::Another(words)) => {
+                self.report.reason = Some(words);
+                self.rest().await?;
+                Ok(None)
+            }
             Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {
                 self.report.reason = Some(error.to_string());
                 self.rest().await?;

@@ -325,7 +325,7 @@ impl Control {
             let ticket = self.locks.ticket(&line.namespace);
             let wait = self.settings_of(&line.namespace).lock_timeout;
             let gate = self.gates.gate(&line.namespace);
-            self.locks.hold(&gate, ticket, engine, wait);
+            self.locks.hold(&gate, ticket, engine, (wait, record.identity.clone()));
         }
     }
 
