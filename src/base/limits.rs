@@ -219,6 +219,10 @@ pub const ENGINE_LOCK_GAPS_MAX: usize = 32;
 pub const RECOVERY_LOCK_WAIT_MS: u64 = 3_000;
 /// How long a start waits for each engine to say which server it is, in milliseconds.
 pub const RECOVERY_SERVER_MS: u64 = 2_000;
+/// Pause between two looks at which run of its engine new sessions are of, in milliseconds.
+pub const RUN_LOOK_MS: u64 = 1_000;
+/// Most such looks that are left out in a row at an engine that doesn't answer.
+pub const RUN_LOOK_REST_MAX: u32 = 64;
 /// How long an inspection waits for the engine's word on identity, in milliseconds.
 pub const INSPECT_ENGINE_MS: u64 = 3_000;
 /// Pause between two sweeps for backends that the proxy lost, in milliseconds.

@@ -23,6 +23,12 @@ impl EngineRun {
         self.engine_id == other.engine_id && self.timeline == other.timeline
     }
 
+    /// Whether both are one run. A promotion in place moves the timeline, and leaves the backends.
+    #[must_use]
+    pub fn is_same_run(&self, other: &Self) -> bool {
+        self.engine_id == other.engine_id && self.started == other.started
+    }
+
     /// Whether this run has ended, given that `now` runs: a later run of the same engine. Another
     /// engine, or one on another timeline, says nothing about this one. `now` must be no standby:
     /// a standby runs beside its primary, under the same names.

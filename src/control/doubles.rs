@@ -45,7 +45,7 @@ async fn bounded<T, E: std::fmt::Display>(
 }
 
 /// Whether a server is the one that a fence was acquired on.
-fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
+pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
     server.run.engine_id == identity.engine_id
         && (identity.timeline.is_none() || identity.timeline == server.run.timeline)
         && !server.standby
@@ -103,7 +103,10 @@ impl Control {
     ) -> Result<Arc<BTreeMap<EngineName, String>>, StoreError> {
         let _turn = self.looking.lock().await;
         let fences = standing(&self.store.fence_list().await?);
-        let found = if fences.is_empty() { BTreeMap::new() } else { self.doubles(&fences).await };
+        // At the start they are asked in any case, so that sessions are known to be of these runs.
+        let asks = !fences.is_empty() || !self.ready();
+        let servers = if asks { self.servers().await } else { BTreeMap::new() };
+        let found = self.doubles(&fences, &servers).await;
         let before = self.gates.shut_engines();
         for (engine, why) in found.iter().filter(|(engine, _)| !before.contains_key(*engine)) {
             tracing::error!(%engine, "{why}");
@@ -131,9 +134,12 @@ impl Control {
         Ok(now)
     }
 
-    async fn doubles(self: &Arc<Self>, fences: &[Standing]) -> BTreeMap<EngineName, String> {
+    async fn doubles(
+        &self,
+        fences: &[Standing],
+        servers: &BTreeMap<EngineName, Server>,
+    ) -> BTreeMap<EngineName, String> {
         let engines = self.engines();
-        let servers = self.servers(&engines).await;
         let mut found = BTreeMap::new();
         for fence in fences {
             let (own, identity) = (fence.0.engine(), &fence.1);
@@ -165,15 +171,15 @@ impl Control {
     }
 
     /// Which server each engine is, as far as they say so in time. All are asked at once.
-    async fn servers(self: &Arc<Self>, engines: &Engines) -> BTreeMap<EngineName, Server> {
-        let ask = |(name, engine): (&EngineName, &Arc<dyn EnginePort>)| {
-            let (name, engine) = (name.clone(), Arc::clone(engine));
+    async fn servers(self: &Arc<Self>) -> BTreeMap<EngineName, Server> {
+        let ask = |(name, engine): (EngineName, Arc<dyn EnginePort>)| {
+            let control = Arc::clone(self);
             spawn_named("engine-look", async move {
-                let server = bounded(&name, engine.server()).await;
+                let server = bounded(&name, control.server_of(&name, engine.as_ref())).await;
                 server.map(|server| (name, server))
             })
         };
-        let asked: Vec<_> = engines.iter().map(ask).collect();
+        let asked: Vec<_> = self.engines().into_iter().map(ask).collect();
         let mut servers = BTreeMap::new();
         for answer in asked {
             // One that died has said nothing.

@@ -373,7 +373,12 @@ impl Run<'_> {
     /// Asks the engine what is left; `None` after a rest, when something is.
     async fn census(&mut self, seen: &Arc<dyn Observation>) -> Result<Option<ClearCensus>, Stop> {
         self.settle_orphans().await;
-        let view = self.proxy_view();
+        // After the cutoff: a census of another run than this one is told to be of another.
+        let server = self.control.server_of(self.line.namespace.engine(), self.engine.as_ref());
+        let view = match server.await {
+            Ok(server) => self.proxy_view(&server.run),
+            Err(error) => return self.rest_on(error).await,
+        };
         match seen.census(&view).await {
             Ok(CensusAnswer::Clear(clear)) => match &self.ticket.identity {
                 // Before its tables are locked and its log is written to.

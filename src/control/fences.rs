@@ -29,6 +29,7 @@ use super::line::{Awaited, Entered, Line, Request};
 use super::lock_keeper::LockKeeper;
 use super::port::EnginePort;
 use super::routes::Routes;
+use super::runs::Runs;
 use super::settings::{NamespaceSettings, Settings, SettingsFor};
 use crate::base::clock::Clock;
 use crate::base::ids::{EngineName, Namespace};
@@ -84,6 +85,8 @@ pub struct Control {
     pub(super) recovered: AtomicBool,
     /// Held while it is looked which engines are fenced ones under another name.
     pub(super) looking: tokio::sync::Mutex<()>,
+    /// Which run of each engine was seen last.
+    pub(super) runs: Runs,
     lines: DashMap<Namespace, Arc<Line>>,
 }
 
@@ -105,6 +108,7 @@ impl Control {
             metrics: parts.metrics,
             recovered: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
+            runs: Runs::default(),
             lines: DashMap::new(),
         })
     }

@@ -26,6 +26,7 @@ mod points;
 pub mod port;
 pub mod recovery;
 pub mod routes;
+mod runs;
 pub mod settings;
 pub mod status;
 mod truth;

@@ -72,6 +72,8 @@ pub struct Gate {
     settled: AtomicU64,
     /// Programs that wait for this gate.
     pub(super) holds: Holds,
+    /// See [`Gates::looks`].
+    looks: Arc<AtomicU64>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,7 +83,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Gate {
-    fn new(namespace: Namespace, first: Generation, policy: Option<Policy>) -> Self {
+    fn new(
+        namespace: Namespace,
+        first: Generation,
+        policy: Option<Policy>,
+        looks: Arc<AtomicU64>,
+    ) -> Self {
         let mut core = GateCore::closed(first);
         if let Some(policy) = policy {
             core.publish(policy);
@@ -96,7 +103,13 @@ impl Gate {
             released: Notify::new(),
             settled: AtomicU64::new(0),
             holds: Holds::new(),
+            looks,
         }
+    }
+
+    /// As [`Gates::looks`].
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
     }
 
     /// The namespace it guards.
@@ -237,6 +250,8 @@ pub struct Gates {
     recovered: AtomicBool,
     /// Engines at which new gates start closed, and why, in a sentence.
     shut: ArcSwap<BTreeMap<EngineName, String>>,
+    /// How often a new run of some engine was seen. Moves after the engine's answer.
+    looks: Arc<AtomicU64>,
     first: Generation,
 }
 
@@ -248,7 +263,8 @@ impl Gates {
     #[must_use]
     pub fn new(first: Generation) -> Self {
         let (gates, made) = (DashMap::new(), AtomicU64::new(0));
-        Self { gates, made, recovered: AtomicBool::new(false), shut: ArcSwap::default(), first }
+        let (recovered, looks) = (AtomicBool::new(false), Arc::default());
+        Self { gates, made, recovered, shut: ArcSwap::default(), looks, first }
     }
 
     /// The gate of a namespace, made on first use: closed before recovery has listed every durable
@@ -263,7 +279,8 @@ impl Gates {
             // Asked here, with the entry locked: whoever opens an engine's gates sees this one.
             let open = self.recovered.load(Ordering::SeqCst) && !self.is_shut(namespace.engine());
             let policy = open.then(Policy::unfenced);
-            Arc::new(Gate::new(namespace.clone(), self.first, policy))
+            let looks = Arc::clone(&self.looks);
+            Arc::new(Gate::new(namespace.clone(), self.first, policy, looks))
         });
         Arc::clone(&entry)
     }
@@ -272,6 +289,18 @@ impl Gates {
     #[must_use]
     pub fn known(&self, namespace: &Namespace) -> Option<Arc<Gate>> {
         self.gates.get(namespace).map(|gate| Arc::clone(&gate))
+    }
+
+    /// How often the control side has seen a new run of some engine. Whoever reads this before an
+    /// exchange with an engine knows by it what had been seen before.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
+    }
+
+    /// Counts one more, after the answer that showed it.
+    pub fn looked(&self) -> u64 {
+        self.looks.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Says that every durable record and marker has been read and applied.

@@ -54,8 +54,25 @@ impl Run<'_> {
     }
 
     async fn terminate(&mut self, slots: Vec<Arc<Slot>>, why: &str) {
-        let activity = self.activity_of(&slots).await;
+        // The list of backends must be of the slots' own run: a number of another one is a
+        // stranger's, and so may be one whose run isn't known.
+        let name = self.line.namespace.engine();
+        let before = self.control.server_of(name, self.engine.as_ref()).await;
+        let activity = self.activity_of(&slots).await.unwrap_or_default();
+        let after = self.control.server_of(name, self.engine.as_ref()).await;
+        let run = match (before, after) {
+            (Ok(before), Ok(after)) if before.run.is_same_run(&after.run) => after.run,
+            (Err(error), _) | (_, Err(error)) => return self.note_fault(Some(error)),
+            (Ok(_), Ok(_)) => return,
+        };
         for slot in slots {
+            if !slot.run().is_some_and(|its| its.is_same_run(&run)) {
+                tracing::warn!(
+                    session = %slot.id(), backend = slot.engine_pid(),
+                    "not ended: it isn't known that this backend is still the session's own"
+                );
+                continue;
+            }
             // Without the engine's word on when it started, a pid might be somebody else's by now.
             let Some(seen) = activity.get(&slot.engine_pid()) else {
                 continue;

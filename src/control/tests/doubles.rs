@@ -115,7 +115,7 @@ async fn a_fenced_server_that_is_seen_in_its_place_leaves_the_others_alone() {
     away.unreachable(true);
     // A standby goes by its primary's names, and admits no write.
     let standby = ScriptedEngine::default();
-    standby.becomes_standby();
+    standby.standby(true);
     let named = engines([("old", &rig.engine), ("new", &away), ("replica", &standby)]);
     let next = rig.restarted_with(named);
     next.control.recover().await.unwrap();

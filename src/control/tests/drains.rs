@@ -241,6 +241,19 @@ async fn an_engine_that_cannot_be_asked_proves_nothing() {
     assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
 }
 
+/// What could not be asked for a moment isn't what is waited for now.
+#[tokio::test]
+async fn a_question_that_failed_once_does_not_hide_the_writer() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    rig.engine.unanswered_at("cutoff");
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let message = answer.message.as_ref().unwrap();
+    assert!(message.contains("session 1") && !message.contains("census_unavailable"), "{message}");
+    lease.answered();
+}
+
 #[tokio::test]
 async fn evidence_of_another_database_is_no_proof() {
     let now = [

@@ -33,6 +33,7 @@ struct Script {
     residue: Vec<Blocker>,
     residue_once: VecDeque<Vec<Blocker>>,
     unreachable: bool,
+    unanswered_at: Option<&'static str>,
     missing: bool,
     panics: bool,
     survives_terminate: bool,
@@ -44,6 +45,7 @@ struct Script {
     evidence: Option<Identity>,
     live: Option<Identity>,
     standby: bool,
+    restarts: i64,
     breaks_at_boundary: bool,
     silently_lost: bool,
     strays: u64,
@@ -122,6 +124,11 @@ impl ScriptedEngine {
         self.script().unreachable = yes;
     }
 
+    /// The next question of this name isn't answered.
+    pub(crate) fn unanswered_at(&self, question: &'static str) {
+        self.script().unanswered_at = Some(question);
+    }
+
     pub(crate) fn missing(&self) {
         self.script().missing = true;
     }
@@ -145,8 +152,13 @@ impl ScriptedEngine {
         self.script().live = Some(live);
     }
 
-    pub(crate) fn becomes_standby(&self) {
-        self.script().standby = true;
+    /// A new run; whoever has a pid there is somebody else.
+    pub(crate) fn restarts(&self) {
+        self.script().restarts += 1;
+    }
+
+    pub(crate) fn standby(&self, yes: bool) {
+        self.script().standby = yes;
     }
 
     fn live(&self) -> Identity {
@@ -207,7 +219,11 @@ impl ScriptedEngine {
         let mut script = self.script();
         script.log.push(what);
         assert!(!script.panics, "the scripted engine panics on request");
-        if script.unreachable {
+        let failing = script.unanswered_at.filter(|at| script.log.last().is_some_and(|l| l == at));
+        if failing.is_some() {
+            script.unanswered_at = None;
+        }
+        if script.unreachable || failing.is_some() {
             return Err(EngineError::Unreachable {
                 engine: EngineName::new("old").unwrap(),
                 what: "census",
@@ -341,8 +357,9 @@ impl EnginePort for ScriptedEngine {
     fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
         let asked = self.ask("server".to_owned());
         let Identity { engine_id, timeline, .. } = self.live();
-        let standby = self.script().standby;
-        let run = EngineRun { engine_id, timeline, started: 1 };
+        let script = self.script();
+        let (standby, started) = (script.standby, script.restarts);
+        let run = EngineRun { engine_id, timeline, started };
         ready(asked.map(|()| Server { run, standby }))
     }
 

@@ -5,6 +5,7 @@ mod doubles;
 mod drains;
 pub(crate) mod engine;
 mod locks;
+mod runs;
 mod starts;
 
 use std::collections::BTreeMap;
@@ -161,6 +162,7 @@ impl Rig {
         };
         let seat = Seat::take(self.gate(), SessionId(session), card);
         seat.slot().set_engine_pid(pid);
+        seat.slot().note_alive(self.control.gates.looks());
         self.engine.backend(pid);
         seat
     }
