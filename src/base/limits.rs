@@ -147,6 +147,9 @@ pub const PORTALS_MAX: usize = 1_024;
 pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 /// Pause after a failed accept (no descriptor is free, mostly) before the next, in milliseconds.
 pub const ACCEPT_RETRY_MS: u64 = 50;
+/// Statements of one MySQL engine that are being stopped at the same time; the others wait for
+/// their turn. Fewer than [`CONTROL_CONNECTIONS_MAX`], which drains need as well.
+pub const KILLS_AT_ONCE: usize = 4;
 /// How long a CancelRequest may take to be delivered to the engine.
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.

@@ -22,7 +22,7 @@ use super::port::{EnginePort, Server};
 use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::base::run::EngineRun;
-use crate::engine::EngineError;
+use crate::engine::{BackendKey, EngineError, EngineTime};
 use crate::gate::slot::Slot;
 
 /// What is known of one engine.
@@ -94,6 +94,38 @@ impl Control {
                 slot.set_run(Arc::clone(&known.run));
             }
         }
+    }
+
+    /// Stops the statement that a live session of ours runs on a MySQL thread: by the thread's
+    /// number and its run, with no look at anything else. Where the session's run isn't known, the
+    /// engine's own is taken.
+    ///
+    /// # Cancel safety
+    /// Dropped, the statement may be stopped all the same.
+    ///
+    /// # Errors
+    /// The engine's; then it isn't known whether it was stopped.
+    pub async fn stop_statement(
+        &self,
+        engine: &EngineName,
+        thread: i32,
+    ) -> Result<(), EngineError> {
+        let Some(port) = self.engines().remove(engine) else {
+            return Ok(());
+        };
+        let gates = self.gates.all();
+        let placed = gates
+            .iter()
+            .filter(|gate| gate.namespace().engine() == engine)
+            .flat_map(|gate| gate.sessions())
+            .filter(|slot| !slot.is_abandoned() && slot.engine_pid() == thread)
+            .find_map(|slot| slot.run());
+        let started = match placed {
+            Some(run) => run.started,
+            None => self.server_of(engine, port.as_ref()).await?.run.started,
+        };
+        let backend = BackendKey { pid: thread, backend_start: EngineTime(started) };
+        port.cancel(backend).await.map(|_ended| ())
     }
 
     /// Whether a look at an engine could place a session.

@@ -122,12 +122,17 @@ impl MyEngine {
     pub async fn server_run(&self) -> Result<(String, EngineTime), EngineError> {
         let mut control = self.connections.control().await?;
         let engine_id = self.engine_id(&mut control).await?;
+        Ok((engine_id, self.started(&mut control).await?))
+    }
+
+    /// The start of the server's run.
+    async fn started(&self, control: &mut Control) -> Result<EngineTime, EngineError> {
         let question = match control.flavour() {
             Flavour::MySql => STARTED_MYSQL,
             Flavour::MariaDb => STARTED_MARIADB,
         };
         let started = control.figure("identity", question, 0).await?;
-        Ok((engine_id, EngineTime(started.saturating_mul(1_000_000))))
+        Ok(EngineTime(started.saturating_mul(1_000_000)))
     }
 
     /// Start-up check: the engine answers, and lets the control account see other sessions.

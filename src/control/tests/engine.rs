@@ -444,6 +444,11 @@ impl EnginePort for ScriptedEngine {
         ready(asked.map(|()| if there { Terminated::Signalled } else { Terminated::Gone }))
     }
 
+    fn cancel(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
+        let asked = self.ask(format!("cancel {} {}", backend.pid, backend.backend_start.0));
+        ready(asked.map(|()| Terminated::Signalled))
+    }
+
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
         let strays = std::mem::take(&mut self.script().strays);
         ready(if strays == 0 { Ok(0) } else { self.ask("end strays".to_owned()).map(|()| strays) })

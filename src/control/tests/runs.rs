@@ -131,6 +131,20 @@ async fn a_session_is_placed_by_what_its_engine_answers_between_two_looks() {
 }
 
 #[tokio::test]
+async fn a_statement_is_stopped_by_number_and_run_alone() {
+    let rig = Rig::new().await;
+    let _seat = rig.seat(1, 11);
+    rig.look().await;
+    let name = EngineName::new("old").unwrap();
+    rig.engine.restarts();
+    rig.control.stop_statement(&name, 11).await.unwrap();
+    // On the session's own run, which is over: the engine finds nobody to stop.
+    assert_eq!((rig.engine.count("cancel 11 0"), rig.engine.count("activity")), (1, 0));
+    rig.control.stop_statement(&name, 12).await.unwrap();
+    assert_eq!((rig.engine.count("cancel 12 1"), rig.engine.count("activity")), (1, 0));
+}
+
+#[tokio::test]
 async fn a_stale_number_vouches_for_nobody() {
     let rig = Rig::new().await;
     let (stale, live) = (rig.seat(1, 11), rig.seat(2, 12));
