@@ -234,8 +234,8 @@ fn live_engine(body: &Value) -> String {
     let fields = ["engine_id", "timeline", "database_id"];
     let of = |pointer: &str, field: &str| text(body, &format!("{pointer}/{field}"));
     let (fenced, live) = ("/fence/incarnation", "/fence/incarnation/current");
-    let same = |field: &&str| of(fenced, field) == of(live, field);
-    if of(live, "engine_id") == "-" || fields.iter().all(|field| same(&field)) {
+    let same = |field: &str| of(fenced, field) == of(live, field);
+    if of(live, "engine_id") == "-" || fields.iter().all(|field| same(field)) {
         return "-".to_owned();
     }
     let parts = [

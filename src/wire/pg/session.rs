@@ -102,7 +102,7 @@ struct Ready<'a> {
     target: Target<Endpoint>,
     welcome: Welcome,
     came_by: (EngineName, String),
-    /// What the gates had counted before the engine was connected to.
+    /// What the gates had counted before the login went to the engine.
     looks: u64,
 }
 
@@ -154,7 +154,6 @@ async fn prepare<'a>(
             return Err(reason);
         }
     };
-    let looks = shared.gates.looks();
     let mut engine = match target.endpoint.connect().await {
         Ok(engine) => engine,
         Err(error) => {
@@ -163,7 +162,7 @@ async fn prepare<'a>(
             return Err(reason);
         }
     };
-    let packet = startup.packet(target.namespace.database());
+    let (packet, looks) = (startup.packet(target.namespace.database()), shared.gates.looks());
     let sent = async {
         engine.write_all(&packet).await?;
         engine.flush().await
