@@ -1,5 +1,5 @@
 //! The proxy killed before MariaDB and MySQL 9: what a restart finds, and what a replay gets
-//! (acceptance 10 to 12), and the control arms of the engine's guards (25). The twin of
+//! (acceptance 10 and 11), and the control arms of the engine's guards (25). The twin of
 //! `crash_pg.rs` and `arms_pg.rs`; the points of the store and the marker, which know no engine,
 //! are swept there.
 
@@ -9,6 +9,7 @@ mod acceptance;
 mod acceptance_mysql;
 mod support;
 
+use acceptance::sweep::{ACQUIRE_STEPS, RELEASE_STEPS};
 use acceptance::{PATIENCE, applied, fail_after, patient, refused, still_draining};
 use acceptance_mysql::{MySite, code, on_both, own, thread};
 use serde_json::{Value, json};
@@ -16,10 +17,10 @@ use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
 
 on_both!(
-    acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_a_release,
     kill9_with_a_drain_running_waits_for_the_orphaned_thread,
     acceptance_11_a_commit_that_nobody_knows_of_closes_everything_until_its_replay,
-    acceptance_12_a_store_behind_its_marker_closes_everything,
     acceptance_25_without_the_lock_a_hidden_writer_is_missed,
     acceptance_25_without_the_look_at_prepared_branches_one_is_missed,
 );
@@ -57,19 +58,17 @@ fn expect_state(site: &MySite<'_>, point: &str, state: &str, revision: u64) {
     assert_eq!(now, if open { "" } else { "ZF001" }, "{point}");
 }
 
-fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: MyFlavour) {
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire(flavour: MyFlavour) {
     let cluster = MyCluster::shared(flavour);
     let mut proxy = Proxy::start_my(cluster);
-    for (point, state, revision) in [
-        ("control.acquire.after_overlay", UNFENCED, 0),
-        ("control.acquire.before_commit", UNFENCED, 0),
-        ("control.acquire.after_commit", DRAINING, 1),
-        ("control.acquire.before_drain", DRAINING, 1),
-        ("control.acquire.after_drain", DRAINING, 1),
-        ("control.acquire.before_final_commit", DRAINING, 1),
-        ("control.acquire.after_final_commit", FENCED, 2),
-        ("control.acquire.before_response", FENCED, 2),
-    ] {
+    let (mut state, mut revision) = (UNFENCED, 0);
+    for point in ACQUIRE_STEPS {
+        // From each of the two commits on a restart finds what it stored.
+        match *point {
+            "control.acquire.after_commit" => (state, revision) = (DRAINING, 1),
+            "control.acquire.after_final_commit" => (state, revision) = (FENCED, 2),
+            _ => {}
+        }
         arm(&mut proxy, point);
         let site = MySite::new(cluster, &proxy);
         let db = site.db.clone();
@@ -82,12 +81,16 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: 
         assert_eq!(acquired.1["fence"]["revision"], 2, "{point}");
         site.unfence(body["operation_id"].as_str().unwrap());
     }
-    for (point, state, revision) in [
-        ("control.release.before_commit", FENCED, 2),
-        ("control.release.after_commit", RELEASED, 3),
-        ("control.release.before_publish", RELEASED, 3),
-        ("control.release.before_response", RELEASED, 3),
-    ] {
+}
+
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_release(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let mut proxy = Proxy::start_my(cluster);
+    let (mut state, mut revision) = (FENCED, 2);
+    for point in RELEASE_STEPS {
+        if *point == "control.release.after_commit" {
+            (state, revision) = (RELEASED, 3);
+        }
         arm(&mut proxy, point);
         let site = MySite::new(cluster, &proxy);
         let db = site.db.clone();
@@ -177,31 +180,6 @@ fn acceptance_11_a_commit_that_nobody_knows_of_closes_everything_until_its_repla
     client.query("SELECT 1").ok();
     assert_eq!(code(&client.query("INSERT INTO t VALUES (1)")), "ZF001");
     site.unfence(&operation);
-}
-
-fn acceptance_12_a_store_behind_its_marker_closes_everything(flavour: MyFlavour) {
-    let cluster = MyCluster::shared(flavour);
-    let mut proxy = Proxy::start_my(cluster);
-    let site = MySite::new(cluster, &proxy);
-    let db = site.db.clone();
-    site.fence();
-    assert_eq!(proxy.stop(), 0);
-    // The store is lost, the marker isn't.
-    for file in std::fs::read_dir(proxy.state_dir()).unwrap() {
-        let file = file.unwrap();
-        if file.file_name().to_string_lossy().starts_with("fence.db") {
-            std::fs::remove_file(file.path()).unwrap();
-        }
-    }
-    proxy.restart();
-    let site = MySite { cluster, proxy: &proxy, db };
-    let seen = site.inspect();
-    assert_eq!(seen["fence"]["state"], "UNKNOWN_UNAVAILABLE", "{seen:#}");
-    let mut client = site.client();
-    for sql in ["INSERT INTO t VALUES (1)", "SELECT n FROM t"] {
-        assert_eq!(code(&client.query(sql)), "ZF005", "{sql}");
-    }
-    assert_eq!(site.rows(), "");
 }
 
 /// A proxy that goes without some guards.

@@ -58,7 +58,7 @@ fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
 
 fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
     rows.iter()
-        .filter_map(|row| match &row.row {
+        .filter_map(|row| match row.row() {
             Row::Good(persisted) => persisted.record(),
             // Nothing can be compared; such a namespace is closed as unknown.
             Row::Absent | Row::Bad { .. } => None,

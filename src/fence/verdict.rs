@@ -115,12 +115,13 @@ impl Policy {
     }
 
     /// Whether a program that was denied outside any transaction is held first: only what an opened
-    /// write gate would admit is, so that waiting can help.
+    /// write gate would admit is, so that waiting can help. Where writes are open by the time this
+    /// is asked, nothing would end the waiting, and nothing is held.
     #[must_use]
-    pub const fn holds(&self, denial: Denial) -> Option<HoldRule> {
+    pub fn holds(&self, denial: Denial) -> Option<HoldRule> {
         match denial {
             Denial::WriteFenced | Denial::Lifecycle | Denial::Unprovable
-                if self.hold.hold_ms > 0 =>
+                if self.hold.hold_ms > 0 && !self.writes_open() =>
             {
                 Some(self.hold)
             }
@@ -380,6 +381,11 @@ mod tests {
         assert_eq!(held, [Denial::WriteFenced, Denial::Lifecycle, Denial::Unprovable]);
         let refusing = fenced(InFlight::Finish);
         assert!(Denial::ALL.into_iter().all(|denial| refusing.holds(denial).is_none()));
+        // The rule outlives its fence: at an open gate nothing would ever call the program.
+        let open = Policy { hold: rule, ..Policy::unfenced() };
+        assert!(Denial::ALL.into_iter().all(|denial| open.holds(denial).is_none()));
+        let closing = Policy { overlay: Overlay::Installing, ..open };
+        assert_eq!(closing.holds(Denial::WriteFenced), Some(rule));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! interleaving can be enumerated (invariants 3 and 5). `gate/registry.rs` wraps it; nothing else
 //! changes a policy. It doesn't know sessions.
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Generation;
 use crate::fence::verdict::{Overlay, Policy};
 
@@ -48,6 +49,9 @@ impl GateCore {
             && !next.writes_open();
         if !same && !installed {
             self.generation = Generation(self.generation.0 + 1);
+        }
+        if removed(Removable::GenerationGrowth) {
+            self.generation = Generation(next.revision.0);
         }
         self.policy = next;
         self.generation

@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::gate::registry::Gate;
 use crate::gate::slot::{Order, Running, Slot};
@@ -131,9 +132,11 @@ impl Drain {
         }
         let waited = self.seen.len() as u64;
         let by_engine = self.gate.settled_count().saturating_sub(self.settled_before).min(waited);
+        let late = removed(Removable::DrainGeneration);
+        let generation = if late { self.gate.word().generation() } else { self.generation };
         Some(Drained {
             namespace: self.gate.namespace().clone(),
-            generation: self.generation,
+            generation,
             by_answer: waited - by_engine,
             by_engine,
         })

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use tokio::sync::Notify;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
@@ -136,7 +137,7 @@ impl Gate {
     pub fn apply(&self, authority: Authority<'_>, rules: impl Into<Rules>) -> Generation {
         let record = match authority {
             Authority::Committed(persisted) => persisted.record(),
-            Authority::Loaded(loaded) => match &loaded.row {
+            Authority::Loaded(loaded) => match loaded.row() {
                 Row::Good(persisted) => persisted.record(),
                 Row::Absent => None,
                 Row::Bad { .. } => return self.publish(Policy::unknown(), rules.into()),
@@ -160,6 +161,14 @@ impl Gate {
         }
         let policy = Policy { overlay, ..core.policy().clone() };
         self.publish_locked(&mut core, policy, rules.into())
+    }
+
+    /// What opening without the store's word would be: the control arm of invariant 13, and nothing
+    /// else (`base/arm.rs`). Changes nothing unless that guard is removed.
+    pub fn open_unasked(&self) {
+        if removed(Removable::StopLeavesGates) {
+            self.publish(Policy::unfenced(), InFlight::Finish.into());
+        }
     }
 
     /// Denies everything: nothing is known about the namespace any more.
@@ -205,7 +214,11 @@ impl Gate {
         if slot.is_abandoned() {
             return;
         }
-        locked(&self.sessions).remove(&slot.id());
+        let mut sessions = locked(&self.sessions);
+        // A seat that took this one's place under the same number keeps it.
+        if sessions.get(&slot.id()).is_some_and(|there| std::ptr::eq(Arc::as_ptr(there), slot)) {
+            sessions.remove(&slot.id());
+        }
     }
 
     /// Every session in the table, abandoned ones included.
@@ -277,9 +290,10 @@ impl Gates {
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
             self.made.fetch_add(1, Ordering::SeqCst);
             // Asked here, with the entry locked: whoever opens an engine's gates sees this one.
-            let open = self.recovered.load(Ordering::SeqCst) && !self.is_shut(namespace.engine());
-            let policy = open.then(Policy::unfenced);
-            let looks = Arc::clone(&self.looks);
+            let recovered = self.recovered.load(Ordering::SeqCst);
+            let open =
+                (recovered || removed(Removable::ClosedStart)) && !self.is_shut(namespace.engine());
+            let (policy, looks) = (open.then(Policy::unfenced), Arc::clone(&self.looks));
             Arc::new(Gate::new(namespace.clone(), self.first, policy, looks))
         });
         Arc::clone(&entry)

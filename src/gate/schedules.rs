@@ -25,7 +25,7 @@ use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::sql::StatementClass;
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 
 /// The switch of a control arm is the process's: one model at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -41,7 +41,7 @@ fn close(gate: &Gate) {
 }
 
 fn reopen(gate: &Gate) {
-    let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+    let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
     gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
 }
 

@@ -14,7 +14,7 @@ use crate::fence::code::Denial;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::sql::StatementClass;
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 
 const STEPS: [Step; 3] = [Step::Read, Step::Decided, Step::Published];
 
@@ -29,7 +29,7 @@ fn close(gate: &Gate) {
 }
 
 fn reopen(gate: &Gate) {
-    let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+    let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
     gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
 }
 
@@ -159,6 +159,21 @@ fn invariant_07_control_arm_a_live_lease_cannot_be_settled() {
     assert!(Drain::of(Arc::clone(&gate)).unwrap().look().is_none());
     lease.answered();
     drop(seat);
+    assert_eq!(gate.session_count(), 0);
+}
+
+#[test]
+fn a_seat_that_goes_takes_no_other_out_of_the_drains_sight() {
+    let gate = open_gate();
+    let earlier = seat(&gate, 1);
+    let later = seat(&gate, 1);
+    let (lease, _) = later.begin(StatementClass::Write, 0).unwrap();
+    drop(earlier);
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_none(), "VIOLATION: a writer that the drain doesn't see");
+    lease.answered();
+    drop(later);
     assert_eq!(gate.session_count(), 0);
 }
 

@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod link;
+pub mod spoilt;
 pub mod sweep;
 
 use std::sync::OnceLock;

@@ -199,6 +199,16 @@ impl<'a> MySite<'a> {
         self.wait_sql(&sql, state);
     }
 
+    /// Waits until a thread runs a statement like this one.
+    #[track_caller]
+    pub fn wait_running(&self, thread: u32, like: &str) {
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+             WHERE ID = {thread} AND INFO LIKE '{like}'"
+        );
+        self.wait_sql(&sql, "1");
+    }
+
     #[track_caller]
     pub fn wait_at_latch(&self, thread: u32) {
         self.wait_state(thread, "User lock");
@@ -225,7 +235,8 @@ impl MyLatch {
     pub fn shut(site: &MySite<'_>) -> Self {
         let name = format!("latch{}", site.db);
         let mut keeper = MyWire::connect(site.cluster.port(), "wire", "information_schema");
-        keeper.query(&format!("SELECT GET_LOCK('{name}', 0)")).ok();
+        let shut = keeper.query(&format!("SELECT GET_LOCK('{name}', 0)")).ok().cell();
+        assert_eq!(shut, "1", "somebody who has passed it is still connected");
         Self { keeper, name }
     }
 

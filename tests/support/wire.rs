@@ -380,6 +380,11 @@ impl Wire {
         let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
     }
 
+    /// The client's own port of this connection.
+    pub fn local_port(&self) -> u16 {
+        self.stream.socket().local_addr().unwrap().port()
+    }
+
     /// Ends the session as a polite client does.
     pub fn terminate(mut self) {
         self.send(b'X', &[]);

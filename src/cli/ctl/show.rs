@@ -271,7 +271,11 @@ fn held(held: Option<&Value>) -> String {
     let most = number("max_held").map(|most| format!(", at most {most} for {}", age(hold)));
     match (programs, hold) {
         (0, 0) => "-".to_owned(),
-        (_, _) => format!("{programs} programs{since}{}", most.unwrap_or_default()),
+        (_, _) => {
+            let programs =
+                if programs == 1 { "1 program".into() } else { format!("{programs} programs") };
+            format!("{programs}{since}{}", most.unwrap_or_default())
+        }
     }
 }
 

@@ -472,6 +472,17 @@ fn inspect_says_when_another_engine_answers_under_the_fences_name() {
 }
 
 #[test]
+fn inspect_counts_one_held_program_as_one() {
+    for (count, words) in [(1, "1 program, at most"), (2, "2 programs, at most")] {
+        let mut body = inspected("SOURCE_WRITE_FENCED", 1);
+        body["fence"]["held"] = json!({ "programs": count, "hold_ms": 1000, "max_held": 5 });
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        let (_, out, _) = fake.run(&["inspect", "old/app"]);
+        assert!(out.contains(words), "{out}");
+    }
+}
+
+#[test]
 fn inspect_shows_fence_blockers_and_receipts() {
     let mut body = inspected("SOURCE_DRAINING", 1);
     body["drain"] = blockers();

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::control::fences::Control;
 use crate::control::line::{Line, Request};
@@ -96,6 +97,10 @@ impl Control {
                 return Committed::Conflict;
             }
             Err(CommitError::NotCommitted(error)) => {
+                doubt.resolve();
+                return Committed::No(error.to_string());
+            }
+            Err(CommitError::Unknown(error)) if removed(Removable::CommitDoubt) => {
                 doubt.resolve();
                 return Committed::No(error.to_string());
             }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod doubles;
+mod doubt;
 mod drains;
 pub(crate) mod engine;
 mod locks;

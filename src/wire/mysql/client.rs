@@ -6,6 +6,7 @@
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::gate::admission::Refusal;
 use crate::sql::{Classified, Classifier};
@@ -30,6 +31,8 @@ pub(crate) enum Stop {
     Blocked,
     /// The next command is held at the closed gate.
     Held,
+    /// The proxy's own answers fill a buffer: the rest waits until the client has taken them.
+    Full,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -89,6 +92,9 @@ pub(crate) fn sort(
         let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
             return (at, None);
         };
+        if to_client.len() >= limits::SCRATCH_BYTES && !rest.goes_on {
+            return (at, Some(Stop::Full));
+        }
         let Some(header) = frame::header(bytes) else { return (at, Some(Stop::More)) };
         let there = bytes.len().min(HEADER + header.payload);
         let payload = bytes.get(HEADER..there).unwrap_or_default();
@@ -195,7 +201,8 @@ impl Packet<'_, '_, '_> {
             return Ruling::Drop;
         }
         let command = Command::of(first.unwrap_or_default());
-        if command.judge() == Judge::Nothing {
+        let passes = command == Command::DropDb && removed(Removable::StatementLease);
+        if command.judge() == Judge::Nothing || passes {
             return self.nothing(command);
         }
         if self.payload.len() < self.header.payload.min(wanted(command)) {

@@ -68,6 +68,8 @@ pub(crate) struct Relay {
     /// The client's next command is held at the closed gate, in front of what is held of the
     /// client's bytes.
     parked: bool,
+    /// What is held of the client's bytes waits until the client has taken the proxy's answers.
+    full: bool,
     route_moved: bool,
     finishing: bool,
     impatient: bool,
@@ -108,6 +110,7 @@ impl Relay {
             conversation,
             counters,
             parked: false,
+            full: false,
             route_moved: false,
             finishing: false,
             impatient: false,
@@ -207,7 +210,14 @@ impl Relay {
         refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
+        self.forget_held();
         self.end = Some(End::Ended);
+    }
+
+    /// What the client has sent and wasn't sorted yet is dropped.
+    fn forget_held(&mut self) {
+        self.client.held = BytesMut::new();
+        self.conversation.held.keeps(0);
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
@@ -230,8 +240,9 @@ impl Relay {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
-                if self.blocked && !self.conversation.must_wait() {
-                    self.blocked = false;
+                let answers_taken = self.full && to_client_clear;
+                if answers_taken || self.blocked && !self.conversation.must_wait() {
+                    (self.blocked, self.full) = (false, false);
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -292,7 +303,8 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+        let waits = self.blocked || self.full;
+        self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -315,6 +327,11 @@ impl Relay {
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
         }
+        if self.full && !self.client.writes {
+            // Nor the ones that are still to be made, to commands that were refused.
+            self.full = false;
+            self.forget_held();
+        }
         if self.parked {
             self.after_step_parked();
         }
@@ -328,8 +345,8 @@ impl Relay {
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
-            self.client.held = BytesMut::new();
             self.conversation.leave_hold(Parting::Gone);
+            self.forget_held();
         } else if self.route_moved && self.end.is_none() {
             refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
             self.stop_serving(ROUTE_MOVED);
@@ -444,6 +461,7 @@ impl Relay {
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);
         }
+        self.conversation.held.keeps(self.client.held.len());
     }
 
     /// Answers how many bytes are done with.
@@ -472,6 +490,10 @@ impl Relay {
             }
             Some(Stop::Held) => {
                 self.parked = true;
+                consumed
+            }
+            Some(Stop::Full) => {
+                self.full = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

@@ -18,7 +18,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::owed::{Owed, Whose};
+use crate::wire::pg::owed::{self, Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
@@ -268,8 +268,18 @@ impl Conversation {
         if whose == Whose::Guard { Armed::NotYet } else { Armed::Done }
     }
 
-    /// The engine has answered the guard's statement; `failed` when with an error.
-    pub(crate) fn guard_answered(&mut self, failed: bool) {
+    /// The engine has answered a statement of the proxy's own. Only its word that the SET was done
+    /// counts: a statement that was skipped is answered without an error.
+    pub(crate) fn own_answered(&mut self, entry: &owed::Entry) {
+        let done = entry.confirmed && !entry.failed;
+        match entry.whose {
+            Whose::Guard => self.guard_answered(!done),
+            Whose::Undo => self.guard_failed |= !done,
+            Whose::Client | Whose::Own => {}
+        }
+    }
+
+    fn guard_answered(&mut self, failed: bool) {
         self.guard_ready = !failed;
         self.guard_tries = if failed { self.guard_tries + 1 } else { 0 };
         self.guard_failed |= self.guard_tries >= limits::GUARD_TRIES_MAX;

@@ -66,6 +66,8 @@ pub(crate) struct Relay {
     /// The client's next program is held at the closed gate, in front of what is held of the
     /// client's bytes.
     parked: bool,
+    /// What is held of the client's bytes waits until the client has taken the proxy's answers.
+    full: bool,
     finishing: bool,
     impatient: bool,
     broken: Option<String>,
@@ -92,6 +94,7 @@ impl Relay {
             counters,
             blocked: false,
             parked: false,
+            full: false,
             finishing: false,
             impatient: false,
             broken: None,
@@ -181,6 +184,7 @@ impl Relay {
         refusal::plain_error(&mut self.client.pending, Severity::Fatal, "57P01", why, "Reconnect.");
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
+        self.forget_held();
         self.end = Some(End::Ended);
     }
 
@@ -207,8 +211,9 @@ impl Relay {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
-                if self.blocked && !self.conversation.must_wait() {
-                    self.blocked = false;
+                let answers_taken = self.full && to_client_clear;
+                if answers_taken || self.blocked && !self.conversation.must_wait() {
+                    (self.blocked, self.full) = (false, false);
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -251,7 +256,8 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+        let waits = self.blocked || self.full;
+        self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -274,6 +280,11 @@ impl Relay {
             // Nobody reads the answers any more: see what is running to its end.
             self.client.reads = false;
         }
+        if self.full && !self.client.writes {
+            // Nor the ones that are still to be made, to programs that were refused.
+            self.full = false;
+            self.forget_held();
+        }
         if self.parked {
             self.after_step_parked();
         }
@@ -287,12 +298,18 @@ impl Relay {
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
-            self.client.held = BytesMut::new();
             self.conversation.leave_hold(Parting::Gone);
+            self.forget_held();
         } else if self.conversation.route_moved && self.end.is_none() {
             self.engine.pending.extend_from_slice(TERMINATE);
             self.stop_serving(ROUTE_MOVED);
         }
+    }
+
+    /// What the client has sent and wasn't sorted yet is dropped.
+    fn forget_held(&mut self) {
+        self.client.held = BytesMut::new();
+        self.conversation.held.keeps(0);
     }
 
     /// False when there is nothing to read now.
@@ -405,6 +422,7 @@ impl Relay {
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);
         }
+        self.conversation.held.keeps(self.client.held.len());
     }
 
     /// Answers how many bytes are done with.
@@ -433,6 +451,10 @@ impl Relay {
             }
             Some(Stop::Held) => {
                 self.parked = true;
+                consumed
+            }
+            Some(Stop::Full) => {
+                self.full = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

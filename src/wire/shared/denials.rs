@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::fence::code::Denial;
 use crate::telemetry::metrics::Metrics;
 
@@ -42,6 +43,9 @@ impl Denials {
     /// The SQLSTATE a client gets.
     #[must_use]
     pub fn sqlstate(&self, denial: Denial) -> &str {
+        if removed(Removable::OwnCodes) {
+            return "25006";
+        }
         let mapped = self.sqlstates.iter().find(|(one, _)| *one == denial);
         mapped.map_or(denial.sqlstate(), |(_, sqlstate)| sqlstate)
     }
