@@ -165,9 +165,11 @@ impl Rig {
 
     /// A client that has written in an open transaction, with its lease.
     async fn writer(&self) -> (Client, Arc<Seat>, Lease) {
+        let looks = self.gates.looks();
         let client = self.pg.client("app").await;
         let seat = Seat::take(self.gates.gate(&app()), SessionId(1), Card::default());
         seat.slot().set_engine_pid(pid(&client).await);
+        seat.slot().note_alive(looks);
         let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
         client.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
         (client, seat, lease)

@@ -567,8 +567,7 @@ fn proof() -> DrainProof {
     let census = CensusClaim {
         namespace: namespace(),
         generation: Generation(7),
-        engine_id: "7".to_owned(),
-        timeline: Some(1),
+        identity: identity("5"),
         before: clear.clone(),
         after: clear,
         direct_sessions: Vec::new(),

@@ -35,6 +35,7 @@ on_both!(
     acceptance_06_a_passed_deadline_answers_draining_and_only_the_release_completes,
     acceptance_07_an_idle_transaction_is_rolled_back_by_force,
     acceptance_07_a_running_statement_is_stopped_and_its_client_told,
+    acceptance_07_however_many_statements_run_each_is_stopped_and_told,
     acceptance_07_a_client_that_stops_reading_is_terminated_and_then_only_acknowledged,
     acceptance_08_a_prepared_branch_keeps_the_drain_until_it_is_resolved,
     acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release,
@@ -349,6 +350,36 @@ fn acceptance_07_a_running_statement_is_stopped_and_its_client_told(flavour: MyF
         if let Ok(answer) = client.answer(&[]) {
             assert_eq!(code(&answer), "ZF009", "{answer:?}");
         }
+    }
+    latch.open();
+    assert_eq!(site.rows(), "");
+}
+
+/// Many more than the engine's cache of transactions could be looked at for in the time there is.
+fn acceptance_07_however_many_statements_run_each_is_stopped_and_told(flavour: MyFlavour) {
+    const SESSIONS: usize = 100;
+    let site = MySite::shared(flavour);
+    let latch = MyLatch::shut(&site);
+    let insert = format!("INSERT INTO t SELECT passed FROM {}", latch.wait());
+    let mut clients: Vec<_> = (0..SESSIONS)
+        .map(|_| {
+            let mut client = site.client();
+            client.query("BEGIN").ok();
+            client.query("INSERT INTO t VALUES (2)").ok();
+            client.begin_query(&insert).unwrap();
+            client
+        })
+        .collect();
+    for client in &clients {
+        site.wait_at_latch(thread(client));
+    }
+    // The same time again is the grace.
+    let answer = site.acquire(&site.acquire_body(&uuid(), &force_after(20_000)));
+    let evidence = applied(&answer)["fence"]["evidence"].to_string();
+    assert!(!evidence.contains("backend_termination"), "none had to be ended: {evidence}");
+    for client in &mut clients {
+        assert_eq!(code(&client.answer(&[]).unwrap()), "ZF009", "its session survives");
+        client.query("SELECT 1").ok();
     }
     latch.open();
     assert_eq!(site.rows(), "");

@@ -168,8 +168,8 @@ fn a_read_from_before_the_fence_that_draws_from_a_sequence_is_waited_for() {
 fn a_program_behind_a_copy_keeps_its_lease_whatever_became_of_the_syncs() {
     let site = site();
     site.setup("CREATE TABLE copied (n int)");
-    let write = "DO $$ BEGIN PERFORM pg_advisory_xact_lock_shared(77); CREATE TABLE belated_one (); \
-                 PERFORM nextval('s'); END $$";
+    let write = "DO $$ BEGIN PERFORM pg_advisory_xact_lock_shared(77); \
+                 CREATE TABLE belated_one (); PERFORM nextval('s'); END $$";
     let copy = |sql| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
     let (from, unread) = ("COPY copied FROM STDIN", "COPY copied FROM STDIN (FREEZE)");
     let pipelined = [copy(write), sync()].concat();

@@ -6,23 +6,26 @@
 //!
 //! Called by the relay through [`Killer`]. It decides nothing.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::control::Control;
-use crate::engine::EngineError;
 use crate::wire::mysql::session::Killer;
 
 /// Kills by the engines' control connections.
 pub(super) struct ControlKiller {
     control: Arc<Control>,
     runtime: Handle,
+    /// Turns by engine, so that a drain's own questions find a control connection beside a
+    /// hundred kills. Guards the map only, never held across an await.
+    turns: Mutex<BTreeMap<EngineName, Arc<Semaphore>>>,
 }
 
 impl std::fmt::Debug for ControlKiller {
@@ -34,27 +37,31 @@ impl std::fmt::Debug for ControlKiller {
 impl ControlKiller {
     /// Must be called on the control side's runtime.
     pub(super) fn new(control: Arc<Control>) -> Self {
-        Self { control, runtime: Handle::current() }
+        Self { control, runtime: Handle::current(), turns: Mutex::default() }
     }
-}
 
-async fn kill(control: &Control, engine: &EngineName, thread: i32) -> Result<(), EngineError> {
-    let engines = control.engines();
-    let Some(port) = engines.get(engine) else { return Ok(()) };
-    for seen in port.activity(&[thread]).await? {
-        port.cancel(seen.backend).await?;
+    fn turns(&self, engine: &EngineName) -> Arc<Semaphore> {
+        // Whole after each insertion, whoever panicked meanwhile.
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_engine = turns.entry(engine.clone());
+        Arc::clone(of_engine.or_insert_with(|| Arc::new(Semaphore::new(limits::KILLS_AT_ONCE))))
     }
-    Ok(())
 }
 
 impl Killer for ControlKiller {
     fn kill_query(&self, engine: &EngineName, thread: u32) -> oneshot::Receiver<()> {
         let (done, delivered) = oneshot::channel();
         let (control, engine) = (Arc::clone(&self.control), engine.clone());
+        let turns = self.turns(&engine);
         let key = i32::from_ne_bytes(thread.to_ne_bytes());
         let bound = Duration::from_millis(limits::CANCEL_TIMEOUT_MS);
         let task = async move {
-            match timeout(bound, kill(&control, &engine, key)).await {
+            let kill = async {
+                // Never closed.
+                let _turn = turns.acquire().await;
+                control.stop_statement(&engine, key).await
+            };
+            match timeout(bound, kill).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, thread, "the fence's KILL QUERY could not be delivered");

@@ -197,6 +197,7 @@ impl App {
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
+        drop(spawn_named("run-look", Arc::clone(&control).watch_runs()));
         recover(&control).await?;
         for engine in checked {
             drop(spawn_named("engine-check", engine.check()));

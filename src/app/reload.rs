@@ -60,8 +60,9 @@ impl Reloading {
         for (certificate, next) in certificates {
             certificate.replace(next);
         }
-        self.directory.endpoints.store(Arc::new(endpoints));
+        // Control first: a new engine's gates may have to start closed.
         self.control.replace_engines(engines);
+        self.directory.endpoints.store(Arc::new(endpoints));
         self.control.replace_routes(build::route_table(&next));
         *locked(&self.config) = next;
         Ok(())

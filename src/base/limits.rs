@@ -158,6 +158,9 @@ pub const PORTALS_MAX: usize = 1_024;
 pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 /// Pause after a failed accept (no descriptor is free, mostly) before the next, in milliseconds.
 pub const ACCEPT_RETRY_MS: u64 = 50;
+/// Statements of one MySQL engine that are being stopped at the same time; the others wait for
+/// their turn. Fewer than [`CONTROL_CONNECTIONS_MAX`], which drains need as well.
+pub const KILLS_AT_ONCE: usize = 4;
 /// How long a CancelRequest may take to be delivered to the engine.
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.
@@ -234,6 +237,12 @@ pub const ENGINE_LOCK_GAPS_MAX: usize = 32;
 /// How long a start waits for each engine lock before it goes on and tries in the background, in
 /// milliseconds.
 pub const RECOVERY_LOCK_WAIT_MS: u64 = 3_000;
+/// How long a start waits for each engine to say which server it is, in milliseconds.
+pub const RECOVERY_SERVER_MS: u64 = 2_000;
+/// Pause between two looks at which run of its engine new sessions are of, in milliseconds.
+pub const RUN_LOOK_MS: u64 = 1_000;
+/// Most such looks that are left out in a row at an engine that doesn't answer.
+pub const RUN_LOOK_REST_MAX: u32 = 64;
 /// How long an inspection waits for the engine's word on identity, in milliseconds.
 pub const INSPECT_ENGINE_MS: u64 = 3_000;
 /// Pause between two sweeps for backends that the proxy lost, in milliseconds.

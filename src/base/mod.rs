@@ -7,4 +7,5 @@ pub mod clock;
 pub mod fault;
 pub mod ids;
 pub mod limits;
+pub mod run;
 pub mod secret;

@@ -37,7 +37,8 @@ use crate::engine::{EngineError, LockError};
 use crate::fence::proof::{BoundaryClaim, CensusClaim, DrainProof, DrainedClaim, ProofError};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{
-    Boundary, DrainPolicy, EngineLock, Forced, LockMode, OnDeadline, Releases,
+    Boundary, DrainPolicy, EngineLock, Forced, Identity, LockMode, OnDeadline, Releases,
+    another_database,
 };
 use crate::gate::drain::{Drain, Drained};
 use crate::gate::registry::Gate;
@@ -48,6 +49,8 @@ pub(super) struct Ticket {
     pub(super) receipt: Receipt,
     /// Whether it was found rather than made.
     pub(super) replayed: bool,
+    /// The database that the fence was acquired on; `None` for a target.
+    pub(super) identity: Option<Identity>,
     /// The command's policy.
     pub(super) policy: DrainPolicy,
     /// What held for the namespace when it began.
@@ -105,6 +108,8 @@ struct Run<'a> {
     /// Pause before the next look at the engine.
     pause: Duration,
     report: DrainReport,
+    /// Whether the last answer came from another database than the fence was acquired on.
+    another: bool,
 }
 
 impl Control {
@@ -150,6 +155,7 @@ impl Control {
             answer_by: began + self.longest(ticket.policy),
             pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
             report: DrainReport::default(),
+            another: false,
         };
         run.begin();
         let answer = run.run_out(request).await;
@@ -171,7 +177,12 @@ impl Control {
             }
             None => {
                 self.leave_lock(line).await;
-                let reason = run.report.why_not("admission stays closed, replay the command");
+                let then = if run.another {
+                    "admission stays closed"
+                } else {
+                    "admission stays closed, replay the command"
+                };
+                let reason = run.report.why_not(then);
                 story.unproven = Some(run.report);
                 draining(reason)
             }
@@ -283,6 +294,7 @@ impl Run<'_> {
 
     /// One pass over the engine; `None` after a rest, when something was found.
     async fn pass(&mut self) -> Result<Option<Findings>, Stop> {
+        self.another = false;
         let seen = match self.observation().await {
             Ok(seen) => seen,
             Err(error) => return self.rest_on(error).await,
@@ -376,9 +388,23 @@ impl Run<'_> {
     /// Asks the engine what is left; `None` after a rest, when something is.
     async fn census(&mut self, seen: &Arc<dyn Observation>) -> Result<Option<ClearCensus>, Stop> {
         self.settle_orphans().await;
-        let view = self.proxy_view();
+        // After the cutoff: a census of another run than this one is told to be of another.
+        let server = self.control.server_of(self.line.namespace.engine(), self.engine.as_ref());
+        let view = match server.await {
+            Ok(server) => self.proxy_view(&server.run),
+            Err(error) => return self.rest_on(error).await,
+        };
         match seen.census(&view).await {
-            Ok(CensusAnswer::Clear(clear)) => Ok(Some(clear)),
+            Ok(CensusAnswer::Clear(clear)) => match &self.ticket.identity {
+                // Before its tables are locked and its log is written to.
+                Some(was) if !was.is_met_by(&clear.identity) => {
+                    let words = another_database(&self.line.namespace, was, &clear.identity);
+                    self.is_another(words);
+                    self.rest().await?;
+                    Ok(None)
+                }
+                Some(_) | None => Ok(Some(clear)),
+            },
             Ok(CensusAnswer::Residue(blockers)) => {
                 self.report.reason = None;
                 self.name_residue(&blockers);
@@ -425,6 +451,11 @@ impl Run<'_> {
                 tracing::warn!(%namespace, %error, "the drain goes on without the engine lock");
                 without(format!("not taken: {error}"))
             }
+            Err(TakeError::Another(words)) => {
+                self.report.reason = Some(words);
+                self.rest().await?;
+                Ok(None)
+            }
             Err(TakeError::Lock(error @ (LockError::Unstable { .. } | LockError::Lost { .. }))) => {
                 self.report.reason = Some(error.to_string());
                 self.rest().await?;
@@ -458,6 +489,15 @@ impl Run<'_> {
             self.line.set_cutoff(None);
         }
         self.report.reason = Some(format!("census_unavailable: {error}"));
+    }
+
+    /// Another database answers: waiting doesn't help, and a replay doesn't either.
+    fn is_another(&mut self, words: String) {
+        self.line.set_cutoff(None);
+        self.report.blockers.clear();
+        self.report.more_blockers = 0;
+        self.report.reason = Some(words);
+        self.another = true;
     }
 
     /// An engine that can't be asked proves nothing: rests and looks again.
@@ -557,13 +597,12 @@ impl Run<'_> {
             vec![format!("idle sessions that do not come through the proxy: {direct}")]
         };
         let namespace = &self.line.namespace;
-        let differs = after.engine_id != before.engine_id || after.timeline != before.timeline;
-        if differs {
+        if after.identity != before.identity {
             return Err(ProofError::Mismatch {
                 namespace: namespace.clone(),
                 piece: "the census after the boundary (engine)",
-                found: after.engine_id,
-                expected: before.engine_id,
+                found: after.identity.to_string(),
+                expected: before.identity.to_string(),
             });
         }
         let drained = DrainedClaim {
@@ -575,8 +614,7 @@ impl Run<'_> {
         let census = CensusClaim {
             namespace: before.namespace,
             generation,
-            engine_id: before.engine_id,
-            timeline: before.timeline,
+            identity: before.identity,
             before: before.census,
             after: after.census,
             direct_sessions,

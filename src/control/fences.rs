@@ -29,6 +29,7 @@ use super::line::{Awaited, Entered, Line, Request};
 use super::lock_keeper::LockKeeper;
 use super::port::EnginePort;
 use super::routes::Routes;
+use super::runs::Runs;
 use super::settings::{NamespaceSettings, Settings, SettingsFor};
 use crate::base::clock::Clock;
 use crate::base::ids::{EngineName, Namespace};
@@ -82,6 +83,10 @@ pub struct Control {
     pub(super) metrics: Arc<Metrics>,
     pub(super) locks: LockKeeper,
     pub(super) recovered: AtomicBool,
+    /// Held while it is looked which engines are fenced ones under another name.
+    pub(super) looking: tokio::sync::Mutex<()>,
+    /// Which run of each engine was seen last.
+    pub(super) runs: Runs,
     lines: DashMap<Namespace, Arc<Line>>,
 }
 
@@ -102,6 +107,8 @@ impl Control {
             clock: parts.clock,
             metrics: parts.metrics,
             recovered: AtomicBool::new(false),
+            looking: tokio::sync::Mutex::default(),
+            runs: Runs::default(),
             lines: DashMap::new(),
         })
     }
@@ -124,8 +131,7 @@ impl Control {
         (**self.engines.load()).clone()
     }
 
-    /// Replaces the engines; drains and locks that run keep theirs.
-    pub fn replace_engines(&self, engines: Engines) {
+    pub(super) fn store_engines(&self, engines: Engines) {
         self.engines.store(Arc::new(engines));
     }
 

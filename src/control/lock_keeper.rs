@@ -19,13 +19,13 @@ use tokio::time::timeout;
 use super::answer::LockReport;
 use super::instant::rfc3339_ms;
 use super::lock_waiters;
-use super::port::{EnginePort, HeldLock};
+use super::port::{EnginePort, HeldLock, LiveDatabase};
 use crate::base::arm::{Removable, removed};
 use crate::base::clock::Clock;
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::engine::LockError;
-use crate::fence::record::LockMode;
+use crate::fence::record::{Identity, LockMode};
 use crate::gate::registry::Gate;
 use crate::telemetry::spawn::spawn_named;
 
@@ -40,6 +40,9 @@ pub enum TakeError {
     Void,
     /// The engine's answer.
     Lock(LockError),
+    /// The database under the namespace's name isn't the one that was fenced, or can't be told to
+    /// be: in a sentence.
+    Another(String),
 }
 
 /// What a taken lock covers.
@@ -102,12 +105,36 @@ impl Keep {
         *self.epoch.borrow() != ticket.0
     }
 
+    /// An error unless the live database is the one that is wanted.
+    async fn must_be(
+        &self,
+        wanted: Option<&Identity>,
+        engine: &dyn EnginePort,
+    ) -> Result<(), TakeError> {
+        let Some(wanted) = wanted else {
+            return Ok(());
+        };
+        match engine.identity(&self.namespace).await {
+            Ok(LiveDatabase::Exists(live)) if wanted.is_met_by(&live) => Ok(()),
+            Ok(LiveDatabase::Exists(live)) => Err(TakeError::Another(format!(
+                "not held: {live} answers, the fence is of {wanted}; a lock there would say nothing"
+            ))),
+            Ok(LiveDatabase::Missing) => {
+                Err(TakeError::Another(format!("not held: {wanted} isn't there any more")))
+            }
+            Err(error) => Err(TakeError::Lock(error.into())),
+        }
+    }
+
     /// One attempt, given up as soon as the ticket is void. What was held and isn't lost is kept.
+    /// With a database that is `wanted`, only its own lock is taken: it is asked before and after,
+    /// and until then the lock isn't shown as held.
     async fn take(
         &self,
         ticket: LockTicket,
         engine: &dyn EnginePort,
         wait: Duration,
+        wanted: Option<&Identity>,
     ) -> Result<Coverage, TakeError> {
         let mut void = self.epoch.subscribe();
         let mut held = self.held.lock().await;
@@ -116,11 +143,16 @@ impl Keep {
         }
         if held.as_ref().is_none_or(|lock| lock.is_lost()) {
             *held = None;
-            let attempt = engine.take_lock(&self.namespace, wait);
+            let attempt = async {
+                self.must_be(wanted, engine).await?;
+                let taken =
+                    engine.take_lock(&self.namespace, wait).await.map_err(TakeError::Lock)?;
+                self.must_be(wanted, engine).await.map(|()| taken)
+            };
             let taken = tokio::select! {
                 biased;
                 _moved = void.wait_for(|now| *now != ticket.0) => return Err(TakeError::Void),
-                taken = attempt => taken.map_err(TakeError::Lock)?,
+                taken = attempt => taken?,
             };
             *held = Some(taken);
             self.taken.fetch_add(1, Ordering::SeqCst);
@@ -141,9 +173,10 @@ impl Keep {
         ticket: LockTicket,
         gate: Arc<Gate>,
         engine: Arc<dyn EnginePort>,
-        wait: Duration,
+        (wait, wanted): (Duration, Option<Identity>),
     ) {
         let mut void = self.epoch.subscribe();
+        let mut another = String::new();
         let first = Duration::from_millis(limits::ENGINE_LOCK_RETRY_FIRST_MS);
         let mut pause = first;
         while !self.is_void(ticket) {
@@ -160,13 +193,21 @@ impl Keep {
                     "lost with its connection; the gate stays closed, the lock is taken again",
                 );
             }
-            match self.take(ticket, engine.as_ref(), wait).await {
+            match self.take(ticket, engine.as_ref(), wait, wanted.as_ref()).await {
                 Ok(_) => {
+                    another.clear();
                     self.gap("taken (again) after it was missing");
                     pause = first;
                     continue;
                 }
                 Err(TakeError::Void) => return,
+                Err(TakeError::Another(words)) => {
+                    // Once for each database that answers.
+                    if another != words {
+                        self.gap(&words);
+                        another = words;
+                    }
+                }
                 Err(TakeError::Lock(error)) if pause == first => {
                     self.gap(&format!("not held: {error}"));
                 }
@@ -218,7 +259,8 @@ impl LockKeeper {
         LockTicket(*self.keep(namespace).epoch.borrow())
     }
 
-    /// One attempt at the lock, or the one that is held.
+    /// One attempt at the lock, or the one that is held, whichever database answers: the caller
+    /// compares what its census says.
     ///
     /// # Cancel safety
     /// Cancel safe: an attempt that is dropped holds nothing.
@@ -232,7 +274,7 @@ impl LockKeeper {
         engine: &dyn EnginePort,
         wait: Duration,
     ) -> Result<Coverage, TakeError> {
-        self.keep(namespace).take(ticket, engine, wait).await
+        self.keep(namespace).take(ticket, engine, wait, None).await
     }
 
     /// Whether the lock of this taking is held and not known to be lost.
@@ -277,13 +319,14 @@ impl LockKeeper {
         confirmed.is_ok()
     }
 
-    /// From now on the lock is wanted: a task watches it, and takes it when it isn't held.
+    /// From now on the lock is wanted: a task watches it, and takes it when it isn't held. Of
+    /// another database than `wanted` it takes none.
     pub fn hold(
         &self,
         gate: &Arc<Gate>,
         ticket: LockTicket,
         engine: Arc<dyn EnginePort>,
-        wait: Duration,
+        (wait, wanted): (Duration, Option<Identity>),
     ) {
         let keep = self.keep(gate.namespace());
         {
@@ -296,7 +339,7 @@ impl LockKeeper {
         }
         let gate = Arc::clone(gate);
         drop(spawn_named("engine-lock-keeper", async move {
-            keep.keep(ticket, gate, engine, wait).await;
+            keep.keep(ticket, gate, engine, (wait, wanted)).await;
         }));
     }
 

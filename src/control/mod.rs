@@ -12,6 +12,7 @@
 //! engines through [`port`] alone, so that every path can be run against a scripted engine.
 
 pub mod answer;
+mod doubles;
 pub mod drain;
 pub mod fences;
 pub mod instant;
@@ -26,6 +27,7 @@ pub mod port;
 pub mod read_drain;
 pub mod recovery;
 pub mod routes;
+mod runs;
 pub mod settings;
 pub mod status;
 mod truth;

@@ -12,9 +12,10 @@ use std::time::Duration;
 use super::instant::rfc3339_ms;
 use super::port::{
     CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
-    PortFuture,
+    PortFuture, Server,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::mysql::is_missing;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
@@ -52,8 +53,11 @@ impl MyObservation {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         ClearCensus {
             namespace: clear.namespace().clone(),
-            engine_id: clear.engine_id().to_owned(),
-            timeline: None,
+            identity: Identity {
+                engine_id: clear.engine_id().to_owned(),
+                timeline: None,
+                database_id: clear.identity().database_id.clone(),
+            },
             census: Census {
                 at_engine_clock: engine_clock(clear.at()),
                 virtual_transactions: count(counts.cutoff),
@@ -129,6 +133,14 @@ impl EnginePort for MyPort {
                 Err(error) if is_missing(&error) => Ok(LiveDatabase::Missing),
                 Err(error) => Err(error),
             }
+        })
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        Box::pin(async move {
+            let (engine_id, started) = self.engine.server_run().await?;
+            let run = EngineRun { engine_id, timeline: None, started: started.0 };
+            Ok(Server { run, standby: false })
         })
     }
 

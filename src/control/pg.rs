@@ -12,9 +12,10 @@ use std::time::Duration;
 use super::instant::rfc3339_ms;
 use super::port::{
     CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
-    PortFuture,
+    PortFuture, Server,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
     LockHandle, PgEngine, ProxyView, Terminated,
@@ -56,8 +57,11 @@ impl PgObservation {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         ClearCensus {
             namespace: clear.namespace().clone(),
-            engine_id: clear.engine_id().to_owned(),
-            timeline: timeline(clear.timeline()),
+            identity: Identity {
+                engine_id: clear.engine_id().to_owned(),
+                timeline: timeline(clear.timeline()),
+                database_id: clear.identity().database_id.clone(),
+            },
             census: Census {
                 at_engine_clock: engine_clock(clear.at()),
                 virtual_transactions: count(counts.cutoff),
@@ -163,6 +167,19 @@ impl EnginePort for PgPort {
                 Err(error) => Err(error),
             }
         })
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        Box::pin(async move {
+            let live = self.engine.server_run().await?;
+            let (timeline, started) = (timeline(live.timeline), live.server_start.0);
+            let run = EngineRun { engine_id: live.engine_id, timeline, started };
+            Ok(Server { run, standby: live.in_recovery })
+        })
+    }
+
+    fn has_timelines(&self) -> bool {
+        true
     }
 
     fn cutoff<'a>(

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::engine::{Activity, BackendKey, Blocker, EngineError, LockError, ProxyView, Terminated};
 use crate::fence::record::{Boundary, Census, Identity};
 
@@ -32,15 +33,22 @@ pub enum LiveDatabase {
     Missing,
 }
 
+/// Which server answers under an engine's name now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// It, and its run.
+    pub run: EngineRun,
+    /// Whether it is a standby: it admits no write, and runs beside the primary of the same names.
+    pub standby: bool,
+}
+
 /// A clear census, as a claim for the proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearCensus {
     /// Which database was asked about.
     pub namespace: Namespace,
-    /// The engine that answered.
-    pub engine_id: String,
-    /// Its timeline; `None` where there is none.
-    pub timeline: Option<u32>,
+    /// That database, as the engine that answered identified it.
+    pub identity: Identity,
     /// What it counted.
     pub census: Census,
     /// Why it proves nothing without the engine lock, if that is so.
@@ -107,6 +115,14 @@ pub trait EnginePort: Send + Sync {
         &'a self,
         namespace: &'a Namespace,
     ) -> PortFuture<'a, Result<LiveDatabase, EngineError>>;
+
+    /// Which server this is, whatever its databases.
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>>;
+
+    /// Whether its servers have timelines. Where they have, nothing without one is of this kind.
+    fn has_timelines(&self) -> bool {
+        false
+    }
 
     /// Everything in flight now; asked just after the gate has closed.
     fn cutoff<'a>(

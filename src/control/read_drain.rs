@@ -23,7 +23,6 @@ use super::answer::{Answer, BlockerReport, DrainPhase, DrainReport};
 use super::drain::{Ticket, activity_of, named};
 use super::fences::{Committed, Control, Story, indeterminate};
 use super::line::{Line, Request};
-use super::orphans;
 use super::points::Point;
 use super::port::EnginePort;
 use crate::base::arm::{Removable, removed};
@@ -334,11 +333,16 @@ impl Run<'_> {
 
     async fn terminate(&mut self, slots: Vec<Arc<Slot>>, why: &str) {
         let Some(engine) = self.engine.clone() else { return };
-        let activity = activity_of(engine.as_ref(), &self.line.namespace, &slots).await;
-        for slot in slots {
-            // Without the engine's word on when it started, a pid might be somebody else's by now.
-            let Some(seen) = activity.get(&slot.engine_pid()) else { continue };
-            match engine.terminate(seen.backend).await {
+        let control = self.control;
+        let own = match control.backends_of(&self.line.namespace, engine.as_ref(), slots).await {
+            Ok(own) => own,
+            Err(error) => {
+                self.report.reason = Some(error.to_string());
+                return;
+            }
+        };
+        for (slot, backend) in own {
+            match engine.terminate(backend).await {
                 Ok(Terminated::Signalled) => {
                     self.record(ForcedKind::BackendTermination, &slot, why);
                 }
@@ -361,7 +365,8 @@ impl Run<'_> {
 
     async fn settle_orphans(&mut self) {
         let Some(engine) = &self.engine else { return };
-        match orphans::settle(&self.gate, engine.as_ref()).await {
+        match self.control.settle(&self.gate, engine.as_ref(), self.ticket.identity.as_ref()).await
+        {
             Ok(_) => self.report.reason = None,
             Err(error) => self.report.reason = Some(error.to_string()),
         }
@@ -373,7 +378,9 @@ impl Run<'_> {
         let shown: Vec<Arc<Slot>> =
             slots.iter().take(limits::BLOCKERS_SHOWN_MAX).map(Arc::clone).collect();
         let activity = match &self.engine {
-            Some(engine) => activity_of(engine.as_ref(), &self.line.namespace, &shown).await,
+            Some(engine) => {
+                activity_of(engine.as_ref(), &self.line.namespace, &shown).await.unwrap_or_default()
+            }
             None => HashMap::new(),
         };
         let now = self.control.clock.monotonic().as_millis();

@@ -30,6 +30,25 @@ pub struct Recovered {
     pub unlocked: Vec<Namespace>,
 }
 
+/// Why nothing may be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The store or the markers can't be listed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Fences stand on engines that the settings don't have. The fenced databases may be served
+    /// under other names, behind gates that nothing closes.
+    #[error(
+        "{fences}, and no engine of that name is configured. The database may be reachable under \
+         another name, behind an open gate, so nothing is served. Put the engine back under its \
+         name and start; to rename or remove it, release the fence first"
+    )]
+    Homeless {
+        /// Each fence and its engine, in words.
+        fences: String,
+    },
+}
+
 impl Control {
     /// Reads and applies everything. Until this has succeeded every gate is closed.
     ///
@@ -37,8 +56,8 @@ impl Control {
     /// Cancel safe: gates stay closed, call it again.
     ///
     /// # Errors
-    /// [`StoreError`] when the store or the markers can't be listed: that must stop the start.
-    pub async fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
+    /// [`RecoverError`]: it must stop the start.
+    pub async fn recover(self: &Arc<Self>) -> Result<Recovered, RecoverError> {
         let mut found = Recovered::default();
         let mut rows = self.store.fence_list().await?;
         for namespace in self.markers.list().await? {
@@ -67,10 +86,27 @@ impl Control {
             }
             found.fences.push((namespace, state));
         }
+        self.must_have_engines(&found.fences)?;
+        self.look_for_doubles().await?;
         found.unlocked = self.await_locks(fenced).await;
         self.gates.recovered();
         self.recovered.store(true, Ordering::SeqCst);
         Ok(found)
+    }
+
+    /// Each fence that takes something away must have its engine under its name.
+    fn must_have_engines(&self, fences: &[(Namespace, FenceState)]) -> Result<(), RecoverError> {
+        let homeless: Vec<String> = fences
+            .iter()
+            .filter(|(namespace, state)| state.is_active() && self.engine_of(namespace).is_none())
+            .map(|(namespace, state)| {
+                format!("{namespace} is {} on engine {}", state.name(), namespace.engine())
+            })
+            .collect();
+        if homeless.is_empty() {
+            return Ok(());
+        }
+        Err(RecoverError::Homeless { fences: homeless.join("; ") })
     }
 
     /// Gives the keepers a bounded time to have their locks before clients come.

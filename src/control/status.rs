@@ -18,6 +18,7 @@ use super::fences::Control;
 use super::port::LiveDatabase;
 use crate::base::ids::{Generation, Namespace, Revision, SessionId};
 use crate::base::limits;
+use crate::fence::code::Detail;
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{Identity, WrittenBy};
 use crate::fence::state::FenceState;
@@ -107,7 +108,8 @@ impl Control {
         match self.gates.known(namespace) {
             Some(gate) => admission_of(&gate, indeterminate),
             None => {
-                let policy = if self.ready() { Policy::unfenced() } else { Policy::unknown() };
+                let open = self.ready() && !self.gates.is_shut(namespace.engine());
+                let policy = if open { Policy::unfenced() } else { Policy::unknown() };
                 Admission {
                     write: policy.writes_open(),
                     read: policy.reads_open(),
@@ -185,6 +187,13 @@ impl Control {
         }
     }
 
+    /// Why nothing is admitted although no fence is up: the engine is, or may be, a fenced one.
+    fn why_shut(&self, namespace: &Namespace, state: FenceState) -> Option<Unavailable> {
+        let shut = self.gates.shut_engines();
+        let reason = shut.get(namespace.engine()).filter(|_| !state.is_active())?.clone();
+        Some(Unavailable { detail: Detail::NamespaceIdentityMismatch, reason, marker: None })
+    }
+
     fn sight_from(
         &self,
         namespace: &Namespace,
@@ -194,6 +203,7 @@ impl Control {
         let (state, revision) = (truth.view.state(), truth.view.revision());
         let marker_consistent =
             truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
+        let shut = self.why_shut(namespace, state);
         let (record, unavailable) = match truth.view {
             ControlView::Record(record) => (Some(record), None),
             ControlView::NoRecord { .. } => (None, None),
@@ -206,7 +216,7 @@ impl Control {
             state,
             revision,
             record,
-            unavailable,
+            unavailable: unavailable.or(shut),
             live,
             admission: self.admission(namespace),
             held: self.held_report(namespace),
@@ -298,6 +308,7 @@ impl Control {
         let slots = gate.map(|gate| gate.sessions()).unwrap_or_default();
         let policy = published.map(|published| published.policy.clone());
         let stamps: Vec<_> = slots.iter().filter_map(|slot| slot.stamp()).collect();
+        let policy_state = policy.as_ref().map(|policy| policy.state);
         NamespaceLine {
             state: policy.as_ref().map_or(FenceState::Unfenced, |policy| policy.state),
             revision: policy.as_ref().map_or(Revision(0), |policy| policy.revision),
@@ -310,7 +321,13 @@ impl Control {
             held: self.held_report(&namespace),
             drain: self.drain_report(&namespace),
             routes: self.routes.table().leading_to(&namespace),
-            unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()),
+            unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()).or_else(
+                || {
+                    let shut = self.why_shut(&namespace, FenceState::Unfenced)?;
+                    let closed = policy_state == Some(FenceState::UnknownUnavailable);
+                    closed.then_some((shut.detail, shut.reason))
+                },
+            ),
             namespace,
         }
     }

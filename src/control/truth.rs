@@ -79,7 +79,8 @@ impl Control {
     }
 
     /// Publishes what was committed or read. Where that opens the gate, or ends a source fence,
-    /// the engine lock is given back first.
+    /// the engine lock is given back first. At an engine that is shut (`control/doubles.rs`)
+    /// nothing opens.
     ///
     /// # Cancel safety
     /// Not cancel safe between giving the lock back and publishing; call it from a command's own
@@ -94,6 +95,12 @@ impl Control {
             line.set_cutoff(None);
         }
         let rules = self.rules(&line.namespace, record);
+        let closes = record.is_some_and(|record| record.state.is_active());
+        if !closes && self.gates.is_shut(line.namespace.engine()) {
+            self.gates.gate(&line.namespace).close_as_unknown();
+            line.publish(record.map_or(Revision(0), |record| record.revision));
+            return;
+        }
         self.gates.gate(&line.namespace).apply(Authority::Committed(persisted), rules);
         line.set_unavailable(None);
         let active = record.filter(|record| record.state.is_active());

@@ -49,6 +49,15 @@ const NOW: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 /// Whole seconds since the server started, in the second column.
 const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
 
+/// The second in which the server was started. Both figures are of one statement's beginning, so
+/// that neither a pause between two questions nor a step of the clock makes another run of it.
+const STARTED_MYSQL: &str = "SELECT UNIX_TIMESTAMP() - CAST(VARIABLE_VALUE AS SIGNED) \
+    FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime'";
+
+/// As [`STARTED_MYSQL`].
+const STARTED_MARIADB: &str = "SELECT UNIX_TIMESTAMP() - CAST(VARIABLE_VALUE AS SIGNED) \
+    FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Uptime'";
+
 /// How far two readings of the server's start may be apart: it is told in whole seconds of uptime,
 /// against a clock that is being corrected.
 const START_TOLERANCE_MICROS: i64 = 3_000_000;
@@ -106,6 +115,27 @@ impl MyEngine {
         Ok(self.see(&mut control, schema).await?.identity)
     }
 
+    /// Which server this is, and the start of its run: always the same in one run, in whole
+    /// seconds.
+    ///
+    /// # Errors
+    /// Any [`EngineError`] but `Changed`.
+    pub async fn server_run(&self) -> Result<(String, EngineTime), EngineError> {
+        let mut control = self.connections.control().await?;
+        let engine_id = self.engine_id(&mut control).await?;
+        Ok((engine_id, self.started(&mut control).await?))
+    }
+
+    /// The start of the server's run.
+    async fn started(&self, control: &mut Control) -> Result<EngineTime, EngineError> {
+        let question = match control.flavour() {
+            Flavour::MySql => STARTED_MYSQL,
+            Flavour::MariaDb => STARTED_MARIADB,
+        };
+        let started = control.figure("identity", question, 0).await?;
+        Ok(EngineTime(started.saturating_mul(1_000_000)))
+    }
+
     /// Start-up check: the engine answers, and lets the control account see other sessions.
     ///
     /// # Errors
@@ -136,13 +166,7 @@ impl MyEngine {
 
     async fn see_engine(&self, control: &mut Control, schema: &str) -> Result<Seen, EngineError> {
         let what = "identity";
-        let engine_id = match control.flavour() {
-            Flavour::MySql => words(&control.row(what, "SELECT @@server_uuid").await?, 0),
-            Flavour::MariaDb => self.data_directory(control).await?,
-        };
-        if engine_id.is_empty() {
-            return Err(self.unexpected(what, "the server has no id of its own".to_owned()));
-        }
+        let engine_id = self.engine_id(control).await?;
         let uptime = control.figure(what, UPTIME, 1).await?;
         let now = EngineTime(control.figure(what, NOW, 0).await?);
         let identity = LiveIdentity {
@@ -154,6 +178,18 @@ impl MyEngine {
             server_version_num: control.version(),
         };
         Ok(Seen { identity, now })
+    }
+
+    async fn engine_id(&self, control: &mut Control) -> Result<String, EngineError> {
+        let what = "identity";
+        let engine_id = match control.flavour() {
+            Flavour::MySql => words(&control.row(what, "SELECT @@server_uuid").await?, 0),
+            Flavour::MariaDb => self.data_directory(control).await?,
+        };
+        if engine_id.is_empty() {
+            return Err(self.unexpected(what, "the server has no id of its own".to_owned()));
+        }
+        Ok(engine_id)
     }
 
     /// MariaDB has no id of its own: its `server_uid` is made of a network card and a port. The

@@ -97,6 +97,15 @@ impl PgEngine {
         Ok(self.see(&mut control).await?.identity)
     }
 
+    /// Which server this is; its `database_id` is that of the settings' database.
+    ///
+    /// # Errors
+    /// Any [`EngineError`] but `Changed`.
+    pub async fn server_run(&self) -> Result<LiveIdentity, EngineError> {
+        let database = self.connections.settings().database.clone();
+        self.identity(&database).await
+    }
+
     /// Start-up check: the engine answers, and lets the control role see other sessions.
     ///
     /// # Errors

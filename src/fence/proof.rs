@@ -14,7 +14,9 @@
 
 use crate::base::ids::{Generation, Namespace};
 
-use super::record::{Boundary, Census, EngineLock, Evidence, FenceRecord, Forced, Releases};
+use super::record::{
+    Boundary, Census, EngineLock, Evidence, FenceRecord, Forced, Identity, Releases,
+};
 use super::state::Role;
 
 /// What the gate claims: no lease at or below `generation` is left.
@@ -37,10 +39,8 @@ pub struct CensusClaim {
     pub namespace: Namespace,
     /// The gate's generation when the first census began.
     pub generation: Generation,
-    /// The engine that answered both times.
-    pub engine_id: String,
-    /// Its timeline; `None` where there is none.
-    pub timeline: Option<u32>,
+    /// The database that answered both times, as its engine identified it.
+    pub identity: Identity,
     /// Before the boundary.
     pub before: Census,
     /// After the boundary.
@@ -105,6 +105,7 @@ pub enum ProofError {
 #[derive(Debug, PartialEq, Eq)]
 pub struct DrainProof {
     namespace: Namespace,
+    identity: Identity,
     evidence: Evidence,
 }
 
@@ -135,11 +136,15 @@ impl DrainProof {
         let generation = drained.generation;
         same("the census (generation)", census.generation.to_string(), generation.to_string())?;
         same("the boundary (generation)", boundary.generation.to_string(), generation.to_string())?;
-        same("the boundary (engine)", position.engine_id.clone(), census.engine_id)?;
+        same(
+            "the boundary (engine)",
+            position.engine_id.clone(),
+            census.identity.engine_id.clone(),
+        )?;
         same(
             "the boundary (timeline)",
             timeline_text(position.timeline),
-            timeline_text(census.timeline),
+            timeline_text(census.identity.timeline),
         )?;
         must_be_clear(&namespace, "before", &census.before)?;
         must_be_clear(&namespace, "after", &census.after)?;
@@ -155,14 +160,14 @@ impl DrainProof {
             boundary: boundary.boundary,
             proven_at_ms,
         };
-        Ok(Self { namespace, evidence })
+        Ok(Self { namespace, identity: census.identity, evidence })
     }
 
     /// Checks stored evidence against the record it came with.
     ///
     /// # Errors
-    /// [`ProofError`] when the boundary isn't the evidence's own, is of another engine than the
-    /// source was acquired on, or a census wasn't clear.
+    /// [`ProofError`] when the boundary isn't the evidence's own, is of another engine or timeline
+    /// than the source was acquired on, or a census wasn't clear.
     pub fn check_loaded(record: &FenceRecord, evidence: &Evidence) -> Result<(), ProofError> {
         let namespace = &record.namespace;
         must_be_clear(namespace, "before", &evidence.census_before)?;
@@ -185,20 +190,31 @@ impl DrainProof {
                 }
             }
         }
-        match &record.identity {
-            Some(identity) if identity.engine_id != evidence.boundary.engine_id => mismatch(
-                "the stored boundary (engine)",
-                evidence.boundary.engine_id.clone(),
-                identity.engine_id.clone(),
-            ),
-            Some(_) | None => Ok(()),
+        let Some(identity) = &record.identity else {
+            return Ok(());
+        };
+        let (engine_id, timeline) = (&evidence.boundary.engine_id, evidence.boundary.timeline);
+        if identity.engine_id != *engine_id {
+            let expected = identity.engine_id.clone();
+            return mismatch("the stored boundary (engine)", engine_id.clone(), expected);
         }
+        if identity.timeline.is_some() && identity.timeline != timeline {
+            let (found, expected) = (timeline_text(timeline), timeline_text(identity.timeline));
+            return mismatch("the stored boundary (timeline)", found, expected);
+        }
+        Ok(())
     }
 
     /// Whose drain.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// The database that it was proven on.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// What it rests on.
@@ -270,7 +286,7 @@ mod tests {
             ("the boundary (generation)", &|p| p.2.generation = Generation(8)),
             ("the boundary (engine)", &|p| p.2.boundary.engine_id.push('9')),
             ("the boundary (timeline)", &|p| p.2.boundary.timeline = Some(2)),
-            ("the boundary (timeline)", &|p| p.1.timeline = None),
+            ("the boundary (timeline)", &|p| p.1.identity.timeline = None),
         ];
         for (expected, spoil) in spoils {
             match assemble(spoil) {
@@ -298,10 +314,11 @@ mod tests {
     #[test]
     fn a_stored_proof_is_checked_again() {
         let sound = sample::record(FenceState::SourceWriteFenced);
-        let spoils: [&dyn Fn(&mut FenceRecord); 5] = [
+        let spoils: [&dyn Fn(&mut FenceRecord); 6] = [
             &|r| r.frozen_boundary = None,
             &|r| r.frozen_boundary.as_mut().unwrap().value.push('0'),
             &|r| r.identity.as_mut().unwrap().engine_id.push('0'),
+            &|r| r.identity.as_mut().unwrap().timeline = Some(2),
             &|r| r.evidence.as_mut().unwrap().census_after.writers = 1,
             &|r| r.evidence = None,
         ];

@@ -36,6 +36,23 @@ impl Identity {
     }
 }
 
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "database {} on engine {}", self.database_id, self.engine_id)?;
+        self.timeline.map_or(Ok(()), |timeline| write!(f, ", timeline {timeline}"))
+    }
+}
+
+/// What is said when the database behind a fence's name isn't the one that was acquired.
+#[must_use]
+pub fn another_database(namespace: &Namespace, was: &Identity, now: &Identity) -> String {
+    format!(
+        "the engine behind {namespace} is another one now: {now}, the fence was acquired on {was}. \
+         Nothing is proven about either. Release this fence, and acquire it anew on the database \
+         that you mean"
+    )
+}
+
 /// The server-made name of one creation of a target, so that a later database of the same name
 /// isn't taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -79,8 +79,7 @@ pub(crate) fn census(namespace: &Namespace) -> CensusClaim {
     CensusClaim {
         namespace: namespace.clone(),
         generation: Generation(7),
-        engine_id: "7412".to_owned(),
-        timeline: Some(1),
+        identity: identity(),
         before: clear.clone(),
         after: clear,
         direct_sessions: vec!["psql, idle".to_owned()],

@@ -65,7 +65,7 @@ impl Seat {
         let slot = &self.slot;
         let bell = Arc::clone(&slot.ordered);
         let beside = Arc::new(Slot::with_bell(slot.id(), (*slot.card()).clone(), bell));
-        beside.set_engine_pid(slot.engine_pid());
+        beside.has_backend_of(slot);
         gate.join(Arc::clone(&beside));
         Arc::new(Self { gate, slot: beside })
     }

@@ -20,12 +20,17 @@ use crate::sql::StatementClass;
 pub struct Lease {
     seat: Arc<Seat>,
     stamp: Stamp,
+    /// What the gates had counted when it began: see [`Slot::note_alive`].
+    ///
+    /// [`Slot::note_alive`]: crate::gate::slot::Slot::note_alive
+    looks: u64,
     resolved: bool,
 }
 
 impl Lease {
-    pub(super) const fn new(seat: Arc<Seat>, stamp: Stamp) -> Self {
-        Self { seat, stamp, resolved: false }
+    pub(super) fn new(seat: Arc<Seat>, stamp: Stamp) -> Self {
+        let looks = seat.gate().looks();
+        Self { seat, stamp, looks, resolved: false }
     }
 
     /// What is published for it.
@@ -72,6 +77,7 @@ impl Lease {
     /// Resolves it: the engine's own answer has shown that nothing of it is left (wire.md W4).
     pub fn answered(mut self) {
         self.resolved = true;
+        self.seat.slot().note_alive(self.looks);
         self.seat.release();
     }
 
@@ -80,6 +86,7 @@ impl Lease {
     pub fn paused(&mut self) {
         if self.stamp.running != Running::No {
             self.stamp.running = Running::No;
+            self.seat.slot().note_alive(self.looks);
             self.seat.publish(self.stamp);
         }
     }

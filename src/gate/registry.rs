@@ -14,7 +14,7 @@ use dashmap::DashMap;
 use tokio::sync::Notify;
 
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::{Generation, Namespace, SessionId};
+use crate::base::ids::{EngineName, Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::core::GateCore;
@@ -73,6 +73,8 @@ pub struct Gate {
     settled: AtomicU64,
     /// Programs that wait for this gate.
     pub(super) holds: Holds,
+    /// See [`Gates::looks`].
+    looks: Arc<AtomicU64>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,7 +84,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Gate {
-    fn new(namespace: Namespace, first: Generation, policy: Option<Policy>) -> Self {
+    fn new(
+        namespace: Namespace,
+        first: Generation,
+        policy: Option<Policy>,
+        looks: Arc<AtomicU64>,
+    ) -> Self {
         let mut core = GateCore::closed(first);
         if let Some(policy) = policy {
             core.publish(policy);
@@ -97,7 +104,13 @@ impl Gate {
             released: Notify::new(),
             settled: AtomicU64::new(0),
             holds: Holds::new(),
+            looks,
         }
+    }
+
+    /// As [`Gates::looks`].
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
     }
 
     /// The namespace it guards.
@@ -248,6 +261,10 @@ pub struct Gates {
     /// How many were ever made: whoever keeps a list sees by it that there are more.
     made: AtomicU64,
     recovered: AtomicBool,
+    /// Engines at which new gates start closed, and why, in a sentence.
+    shut: ArcSwap<BTreeMap<EngineName, String>>,
+    /// How often a new run of some engine was seen. Moves after the engine's answer.
+    looks: Arc<AtomicU64>,
     first: Generation,
 }
 
@@ -259,7 +276,8 @@ impl Gates {
     #[must_use]
     pub fn new(first: Generation) -> Self {
         let (gates, made) = (DashMap::new(), AtomicU64::new(0));
-        Self { gates, made, recovered: AtomicBool::new(false), first }
+        let (recovered, looks) = (AtomicBool::new(false), Arc::default());
+        Self { gates, made, recovered, shut: ArcSwap::default(), looks, first }
     }
 
     /// The gate of a namespace, made on first use: closed before recovery has listed every durable
@@ -271,9 +289,12 @@ impl Gates {
         }
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
             self.made.fetch_add(1, Ordering::SeqCst);
+            // Asked here, with the entry locked: whoever opens an engine's gates sees this one.
             let recovered = self.recovered.load(Ordering::SeqCst);
-            let policy = (recovered || removed(Removable::ClosedStart)).then(Policy::unfenced);
-            Arc::new(Gate::new(namespace.clone(), self.first, policy))
+            let open =
+                (recovered || removed(Removable::ClosedStart)) && !self.is_shut(namespace.engine());
+            let (policy, looks) = (open.then(Policy::unfenced), Arc::clone(&self.looks));
+            Arc::new(Gate::new(namespace.clone(), self.first, policy, looks))
         });
         Arc::clone(&entry)
     }
@@ -284,9 +305,39 @@ impl Gates {
         self.gates.get(namespace).map(|gate| Arc::clone(&gate))
     }
 
+    /// How often the control side has seen a new run of some engine. Whoever reads this before an
+    /// exchange with an engine knows by it what had been seen before.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
+    }
+
+    /// Counts one more, after the answer that showed it.
+    pub fn looked(&self) -> u64 {
+        self.looks.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     /// Says that every durable record and marker has been read and applied.
     pub fn recovered(&self) {
         self.recovered.store(true, Ordering::SeqCst);
+    }
+
+    /// Has the gates of these engines, and of no others, start closed from now on, for the reasons
+    /// given. Gates that were made before stay as they are.
+    pub fn shut(&self, engines: BTreeMap<EngineName, String>) {
+        self.shut.store(Arc::new(engines));
+    }
+
+    /// The engines whose gates start closed, and why.
+    #[must_use]
+    pub fn shut_engines(&self) -> Arc<BTreeMap<EngineName, String>> {
+        self.shut.load_full()
+    }
+
+    /// Whether an engine's gates start closed.
+    #[must_use]
+    pub fn is_shut(&self, engine: &EngineName) -> bool {
+        self.shut.load().contains_key(engine)
     }
 
     /// How many gates were ever made. They are never taken away.

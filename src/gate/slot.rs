@@ -9,10 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
 
 use crate::base::ids::{EngineName, Generation, SessionId};
+use crate::base::run::EngineRun;
 use crate::gate::shared::SharedWord;
 
 const WRITER: u64 = 1;
@@ -148,6 +149,11 @@ pub struct Slot {
     lease: SharedWord,
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
+    /// How often the control side had seen a new run of some engine when the last exchange began
+    /// that this session's engine has answered, plus one; 0 before there was one.
+    alive: AtomicU64,
+    /// The run of the engine that the backend belongs to, once that is known.
+    run: ArcSwapOption<EngineRun>,
     abandoned: AtomicBool,
     /// The lease is held only because the engine's last answer told no status.
     unsure: AtomicBool,
@@ -176,6 +182,8 @@ impl Slot {
             lease: SharedWord::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
+            alive: AtomicU64::new(0),
+            run: ArcSwapOption::empty(),
             abandoned: AtomicBool::new(false),
             unsure: AtomicBool::new(false),
             cursor: AtomicBool::new(false),
@@ -202,6 +210,42 @@ impl Slot {
     /// Notes the engine's process id (from BackendKeyData).
     pub fn set_engine_pid(&self, pid: i32) {
         self.engine_pid.store(pid, Ordering::Release);
+    }
+
+    /// Notes that the engine has answered an exchange of this session that began when the gates
+    /// had counted `looks` ([`Gates::looks`]): its backend was alive after that.
+    ///
+    /// [`Gates::looks`]: crate::gate::registry::Gates::looks
+    pub fn note_alive(&self, looks: u64) {
+        let alive = looks.saturating_add(1);
+        if self.alive.load(Ordering::Acquire) < alive {
+            self.alive.store(alive, Ordering::Release);
+        }
+    }
+
+    /// The count at the beginning of the last exchange that was answered.
+    #[must_use]
+    pub fn alive(&self) -> Option<u64> {
+        self.alive.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// The run of the engine that the backend belongs to; `None` while it isn't known, and where
+    /// it can't be.
+    #[must_use]
+    pub fn run(&self) -> Option<Arc<EngineRun>> {
+        self.run.load_full()
+    }
+
+    /// Notes the run, once it is known. A connection has one backend, so it stays.
+    pub fn set_run(&self, run: Arc<EngineRun>) {
+        self.run.store(Some(run));
+    }
+
+    /// Takes over what is known of the backend from another slot of the same session.
+    pub fn has_backend_of(&self, other: &Self) {
+        self.set_engine_pid(other.engine_pid());
+        self.alive.store(other.alive.load(Ordering::Acquire), Ordering::Release);
+        self.run.store(other.run.load_full());
     }
 
     /// What people are shown.

@@ -185,6 +185,8 @@ async fn a_restart_voids_the_cutoff(flavour: MyFlavour) {
         );
         (cutoff, site.engine.clone(), site.db.clone())
     };
+    let run = engine.server_run().await.unwrap();
+    assert_eq!(engine.server_run().await.unwrap(), run, "one run tells always the same");
     cluster.stop();
     let down = engine.census(&cutoff, &ProxyView::default()).await.unwrap_err();
     assert!(matches!(down, EngineError::Unreachable { .. }), "{down}");
@@ -195,6 +197,8 @@ async fn a_restart_voids_the_cutoff(flavour: MyFlavour) {
 
     let identity = engine.identity(&db).await.unwrap();
     assert_eq!(identity.engine_id, cutoff.identity().engine_id);
+    let next = engine.server_run().await.unwrap();
+    assert!(next.0 == run.0 && next.1 > run.1, "{run:?} {next:?}");
 }
 
 async fn a_missing_schema_is_an_answer_and_two_servers_are_two(flavour: MyFlavour) {

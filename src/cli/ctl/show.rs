@@ -201,6 +201,7 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     let identity = joined(body, &incarnation);
     let unknown = "not known: the engine did not say which database this is; see the proxy's log";
     line("identity", if identity == "-" { unknown.to_owned() } else { identity });
+    line("live engine", live_engine(body));
     line("since", of("/fence/last_transition_at"));
     line("held", held(body.pointer("/fence/held")));
     line("drain", drain(body));
@@ -226,6 +227,23 @@ fn joined(body: &Value, parts: &[(&str, &str)]) -> String {
         .map(|(label, value)| format!("{label} {value}").trim().to_owned())
         .collect();
     if known.is_empty() { "-".to_owned() } else { known.join(", ") }
+}
+
+/// What answers under the fence's name now, where that isn't what the fence is about.
+fn live_engine(body: &Value) -> String {
+    let fields = ["engine_id", "timeline", "database_id"];
+    let of = |pointer: &str, field: &str| text(body, &format!("{pointer}/{field}"));
+    let (fenced, live) = ("/fence/incarnation", "/fence/incarnation/current");
+    let same = |field: &str| of(fenced, field) == of(live, field);
+    if of(live, "engine_id") == "-" || fields.iter().all(|field| same(field)) {
+        return "-".to_owned();
+    }
+    let parts = [
+        ("engine", "/fence/incarnation/current/engine_id"),
+        ("timeline", "/fence/incarnation/current/timeline"),
+        ("database", "/fence/incarnation/current/database_id"),
+    ];
+    format!("DIFFERS: {}; nothing that the fence says is about it", joined(body, &parts))
 }
 
 /// How many programs wait at the gate, and the longest wait.

@@ -481,6 +481,24 @@ fn status_is_a_table_and_one_json_object() {
 }
 
 #[test]
+fn inspect_says_when_another_engine_answers_under_the_fences_name() {
+    for (current, told) in [
+        (json!({ "engine_id": "7412", "timeline": 1, "database_id": "16384" }), None),
+        (json!({ "engine_id": "7412", "timeline": 2, "database_id": "16384" }), Some("timeline 2")),
+        (json!({ "engine_id": "7412", "timeline": 1, "database_id": "5" }), Some("database 5")),
+        (json!({ "engine_id": "9", "timeline": 1, "database_id": "16384" }), Some("engine 9")),
+        (Value::Null, None),
+    ] {
+        let mut body = inspected("SOURCE_WRITE_FENCED", 2);
+        body["fence"]["incarnation"]["current"] = current;
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        let (_, out, _) = fake.run(&["inspect", "old/app"]);
+        assert_eq!(out.contains("live engine    DIFFERS"), told.is_some(), "{out}");
+        assert!(told.is_none_or(|told| out.contains(told)), "{out}");
+    }
+}
+
+#[test]
 fn inspect_counts_one_held_program_as_one() {
     for (count, words) in [(1, "1 program, at most"), (2, "2 programs, at most")] {
         let mut body = inspected("SOURCE_WRITE_FENCED", 1);

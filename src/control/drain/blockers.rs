@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::Run;
 use crate::base::ids::{Generation, Namespace};
 use crate::base::limits;
+use crate::base::run::EngineRun;
 use crate::control::answer::{BlockerReport, DrainReport};
-use crate::control::orphans;
 use crate::control::port::EnginePort;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
 use crate::gate::drain::{Drain, Reading};
@@ -143,17 +143,19 @@ pub(in crate::control) fn blocks(slot: &Slot, generation: Generation) -> bool {
     slot.stamp().is_some_and(|stamp| stamp.writer && stamp.generation < generation)
 }
 
-/// What the proxy knows about its sessions at this moment, for a census.
+/// What the proxy knows about its sessions at this moment, for a census of the run `now`. Of a
+/// session that is known to be of another run nothing is said: its number is somebody else's here.
 pub(in crate::control) fn proxy_view(
     gate: &Gate,
     drain: &Drain,
     sole_path_required: bool,
+    now: &EngineRun,
 ) -> ProxyView {
     let mut sessions = HashMap::new();
     let mut orphans = Vec::new();
     for slot in gate.sessions() {
         let pid = slot.engine_pid();
-        if pid == 0 {
+        if pid == 0 || slot.run().is_some_and(|run| !run.is_same_run(now)) {
             continue;
         }
         if slot.is_abandoned() {
@@ -168,31 +170,31 @@ pub(in crate::control) fn proxy_view(
     ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
 }
 
-/// The engine's word about some sessions' backends; empty where it doesn't answer.
+/// The engine's word about some sessions' backends; `None` where it isn't asked or doesn't answer.
 pub(in crate::control) async fn activity_of(
     engine: &dyn EnginePort,
     namespace: &Namespace,
     slots: &[Arc<Slot>],
-) -> HashMap<i32, Activity> {
+) -> Option<HashMap<i32, Activity>> {
     let pids: Vec<i32> =
         slots.iter().map(|slot| slot.engine_pid()).filter(|pid| *pid != 0).collect();
     if pids.is_empty() {
-        return HashMap::new();
+        return None;
     }
     match engine.activity(&pids).await {
-        Ok(seen) => seen.into_iter().map(|one| (one.backend.pid, one)).collect(),
+        Ok(seen) => Some(seen.into_iter().map(|one| (one.backend.pid, one)).collect()),
         Err(error) => {
             // Only their names are missing; the leases block by themselves.
             tracing::debug!(%namespace, %error, "blockers without names");
-            HashMap::new()
+            None
         }
     }
 }
 
 impl Run<'_> {
-    pub(super) fn proxy_view(&self) -> ProxyView {
+    pub(super) fn proxy_view(&self, now: &EngineRun) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
-        proxy_view(&self.gate, &self.drain, sole_path)
+        proxy_view(&self.gate, &self.drain, sole_path, now)
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.
@@ -202,6 +204,11 @@ impl Run<'_> {
         let shown: Vec<Arc<Slot>> =
             slots.iter().take(limits::BLOCKERS_SHOWN_MAX).map(Arc::clone).collect();
         let activity = self.activity_of(&shown).await;
+        if activity.is_some() {
+            // The engine answers: a question that failed before is no reason any more.
+            self.report.reason = None;
+        }
+        let activity = activity.unwrap_or_default();
         let now = self.control.clock.monotonic().as_millis();
         let now_ms = u64::try_from(now).unwrap_or(u64::MAX);
         self.report.blockers = shown
@@ -211,8 +218,9 @@ impl Run<'_> {
         self.report.more_blockers = (slots.len() - shown.len()) as u64;
     }
 
-    /// The engine's word about some sessions' backends; empty where it doesn't answer.
-    pub(super) async fn activity_of(&self, slots: &[Arc<Slot>]) -> HashMap<i32, Activity> {
+    /// The engine's word about some sessions' backends; `None` where it isn't asked or doesn't
+    /// answer.
+    pub(super) async fn activity_of(&self, slots: &[Arc<Slot>]) -> Option<HashMap<i32, Activity>> {
         activity_of(self.engine.as_ref(), &self.line.namespace, slots).await
     }
 
@@ -227,7 +235,8 @@ impl Run<'_> {
 
     /// Takes lost sessions out of the table whose backends the engine no longer has.
     pub(super) async fn settle_orphans(&mut self) {
-        let settled = orphans::settle(&self.gate, self.engine.as_ref()).await;
+        let (engine, fenced) = (self.engine.as_ref(), self.ticket.identity.as_ref());
+        let settled = self.control.settle(&self.gate, engine, fenced).await;
         if let Err(error) = settled {
             self.note_fault(Some(error));
         }

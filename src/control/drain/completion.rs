@@ -14,7 +14,7 @@ use crate::control::line::{Line, Request};
 use crate::fence::receipt::{Outcome, Receipt};
 use crate::fence::record::{FenceRecord, LockMode};
 use crate::fence::state::FenceState;
-use crate::fence::transition::{DrainEnd, complete_drain};
+use crate::fence::transition::{CompletionError, DrainEnd, complete_drain};
 use crate::store::{Commit, Persisted};
 
 /// What became of a completion.
@@ -70,6 +70,10 @@ impl Run<'_> {
         let end = DrainEnd::Writes(proof);
         let (next, receipt) = match complete_drain(now, record, receipt, end, &written_by) {
             Ok(completed) => completed,
+            Err(error @ CompletionError::OtherDatabase { .. }) => {
+                self.is_another(error.to_string());
+                return Completed::NotNow(error.to_string());
+            }
             Err(error) => return Completed::NotNow(error.to_string()),
         };
         let replaces = record.revision;

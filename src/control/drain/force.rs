@@ -9,9 +9,12 @@
 
 use std::sync::Arc;
 
-use super::Run;
+use super::{Run, activity_of};
+use crate::base::ids::Namespace;
 use crate::base::limits;
-use crate::engine::{BackendKey, Terminated};
+use crate::control::fences::Control;
+use crate::control::port::EnginePort;
+use crate::engine::{BackendKey, EngineError, Terminated};
 use crate::fence::record::{Forced, ForcedKind};
 use crate::gate::slot::{Order, Slot};
 
@@ -54,14 +57,14 @@ impl Run<'_> {
     }
 
     async fn terminate(&mut self, slots: Vec<Arc<Slot>>, why: &str) {
-        let activity = self.activity_of(&slots).await;
-        for slot in slots {
-            // Without the engine's word on when it started, a pid might be somebody else's by now.
-            let Some(seen) = activity.get(&slot.engine_pid()) else {
-                continue;
-            };
-            let backend: BackendKey = seen.backend;
-            match self.engine.terminate(backend).await {
+        let engine = Arc::clone(&self.engine);
+        let own = self.control.backends_of(&self.line.namespace, engine.as_ref(), slots).await;
+        let own = match own {
+            Ok(own) => own,
+            Err(error) => return self.note_fault(Some(error)),
+        };
+        for (slot, backend) in own {
+            match engine.terminate(backend).await {
                 Ok(Terminated::Signalled) => {
                     self.record(ForcedKind::BackendTermination, &slot, why);
                 }
@@ -76,6 +79,44 @@ impl Run<'_> {
         let engine_pid = u32::try_from(slot.engine_pid()).unwrap_or(0);
         let session = Some(slot.id());
         self.force(Forced { kind, session, engine_pid, at_ms, why: why.to_owned() });
+    }
+}
+
+impl Control {
+    /// The backends of these sessions that are still their own: only these may be ended. The list
+    /// must be of the slots' own run of the engine: a number of another one is a stranger's, and so
+    /// may be one whose run isn't known.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(in crate::control) async fn backends_of(
+        &self,
+        namespace: &Namespace,
+        engine: &dyn EnginePort,
+        slots: Vec<Arc<Slot>>,
+    ) -> Result<Vec<(Arc<Slot>, BackendKey)>, EngineError> {
+        let before = self.server_of(namespace.engine(), engine).await?;
+        let activity = activity_of(engine, namespace, &slots).await.unwrap_or_default();
+        let after = self.server_of(namespace.engine(), engine).await?;
+        if !before.run.is_same_run(&after.run) {
+            return Ok(Vec::new());
+        }
+        let own = |slot: Arc<Slot>| {
+            if !slot.run().is_some_and(|its| its.is_same_run(&after.run)) {
+                tracing::warn!(
+                    session = %slot.id(), backend = slot.engine_pid(),
+                    "not ended: it isn't known that this backend is still the session's own"
+                );
+                return None;
+            }
+            // Without the engine's word on when it started, a pid might be somebody else's by now.
+            let backend = activity.get(&slot.engine_pid())?.backend;
+            Some((slot, backend))
+        };
+        Ok(slots.into_iter().filter_map(own).collect())
     }
 }
 

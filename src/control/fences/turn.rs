@@ -322,6 +322,7 @@ impl Control {
         Step::Drain(Box::new(Ticket {
             receipt,
             replayed,
+            identity: record.and_then(|record| record.identity.clone()),
             policy,
             settings,
             lock: self.locks.ticket(&command.namespace),
@@ -341,7 +342,7 @@ impl Control {
             let ticket = self.locks.ticket(&line.namespace);
             let wait = self.settings_of(&line.namespace).lock_timeout;
             let gate = self.gates.gate(&line.namespace);
-            self.locks.hold(&gate, ticket, engine, wait);
+            self.locks.hold(&gate, ticket, engine, (wait, record.identity.clone()));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::Why;
 use crate::fence::command::CommandKind;
-use crate::fence::record::{ForcedKind, LockMode};
+use crate::fence::record::{ForcedKind, Identity, LockMode};
 use crate::fence::transition::ControlView;
 use crate::gate::slot::Order;
 
@@ -278,13 +278,45 @@ async fn an_engine_that_cannot_be_asked_proves_nothing() {
     assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
 }
 
+/// What could not be asked for a moment isn't what is waited for now.
 #[tokio::test]
-async fn evidence_of_another_engine_is_no_proof() {
+async fn a_question_that_failed_once_does_not_hide_the_writer() {
     let rig = Rig::new().await;
-    rig.engine.other_engine();
-    let answer = rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await;
-    assert_eq!(code(&answer), ControlCode::Draining, "{answer:?}");
-    assert!(!rig.may_write());
+    let (_seat, lease) = rig.writer(1, 11);
+    rig.engine.unanswered_at("cutoff");
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let message = answer.message.as_ref().unwrap();
+    assert!(message.contains("session 1") && !message.contains("census_unavailable"), "{message}");
+    lease.answered();
+}
+
+#[tokio::test]
+async fn evidence_of_another_database_is_no_proof() {
+    let now = [
+        Identity { engine_id: "9999".to_owned(), ..identity() },
+        // A standby that was promoted at the same address.
+        Identity { timeline: Some(2), ..identity() },
+        // A database that was renamed into place.
+        Identity { database_id: "5".to_owned(), ..identity() },
+    ];
+    for now in now {
+        let rig = Rig::new().await;
+        rig.engine.evidence_of(Some(now));
+        let answer = rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await;
+        assert_eq!(code(&answer), ControlCode::Draining, "{answer:?}");
+        assert!(!rig.may_write());
+        let message = answer.message.as_ref().unwrap();
+        assert!(message.contains("another one now") && message.contains("anew"), "{message}");
+        assert!(!message.contains("replay"), "a replay doesn't help: {message}");
+        assert_eq!((rig.engine.count("boundary"), rig.engine.count("lock")), (0, 0));
+        // It is back: what is proven now is the fence's own.
+        rig.engine.evidence_of(None);
+        assert_eq!(
+            code(&rig.run(acquire(1, 1, policy(60, OnDeadline::Fail))).await),
+            ControlCode::Applied
+        );
+    }
 }
 
 #[tokio::test]

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::base::ids::{EngineName, Namespace, OperationId, Revision};
+use crate::base::run::EngineRun;
 use crate::control::port::{
     CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
-    PortFuture,
+    PortFuture, Server,
 };
 use crate::engine::{
     Activity, BackendKey, Blocker, EngineError, EngineTime, LockError, ProxyView, Terminated, Why,
@@ -33,6 +34,7 @@ struct Script {
     residue: Vec<Blocker>,
     residue_once: VecDeque<Vec<Blocker>>,
     unreachable: bool,
+    unanswered_at: Option<&'static str>,
     missing: bool,
     panics: bool,
     survives_terminate: bool,
@@ -41,7 +43,10 @@ struct Script {
     views: Vec<ProxyView>,
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
-    other_engine: bool,
+    evidence: Option<Identity>,
+    live: Option<Identity>,
+    standby: bool,
+    restarts: i64,
     breaks_at_boundary: bool,
     unlocked_boundaries: u32,
     blind: bool,
@@ -122,6 +127,11 @@ impl ScriptedEngine {
         self.script().unreachable = yes;
     }
 
+    /// The next question of this name isn't answered.
+    pub(crate) fn unanswered_at(&self, question: &'static str) {
+        self.script().unanswered_at = Some(question);
+    }
+
     pub(crate) fn missing(&self) {
         self.script().missing = true;
     }
@@ -134,8 +144,28 @@ impl ScriptedEngine {
         self.script().survives_terminate = true;
     }
 
-    pub(crate) fn other_engine(&self) {
-        self.script().other_engine = true;
+    /// Census and boundary are another database's, as after a failover behind an acquire's back;
+    /// `None` is the live one's again.
+    pub(crate) fn evidence_of(&self, identity: Option<Identity>) {
+        self.script().evidence = identity;
+    }
+
+    /// From now on another database answers.
+    pub(crate) fn becomes(&self, live: Identity) {
+        self.script().live = Some(live);
+    }
+
+    /// A new run; whoever has a pid there is somebody else.
+    pub(crate) fn restarts(&self) {
+        self.script().restarts += 1;
+    }
+
+    pub(crate) fn standby(&self, yes: bool) {
+        self.script().standby = yes;
+    }
+
+    fn live(&self) -> Identity {
+        self.script().live.clone().unwrap_or_else(identity)
     }
 
     /// The holder's connection breaks while the next boundary is read.
@@ -202,7 +232,11 @@ impl ScriptedEngine {
         let mut script = self.script();
         script.log.push(what);
         assert!(!script.panics, "the scripted engine panics on request");
-        if script.unreachable {
+        let failing = script.unanswered_at.filter(|at| script.log.last().is_some_and(|l| l == at));
+        if failing.is_some() {
+            script.unanswered_at = None;
+        }
+        if script.unreachable || failing.is_some() {
             return Err(EngineError::Unreachable {
                 engine: EngineName::new("old").unwrap(),
                 what: "census",
@@ -212,8 +246,10 @@ impl ScriptedEngine {
         Ok(())
     }
 
-    fn engine_id(&self) -> String {
-        if self.script().other_engine { "9999".to_owned() } else { identity().engine_id }
+    /// What is behind census and boundary.
+    fn evidence(&self) -> Identity {
+        let asked = self.script().evidence.clone();
+        asked.unwrap_or_else(|| self.live())
     }
 }
 
@@ -234,7 +270,7 @@ impl Observation for ScriptedObservation {
         if let Err(error) = self.engine.ask("census".to_owned()) {
             return ready(Err(error));
         }
-        let engine_id = self.engine.engine_id();
+        let identity = self.engine.evidence();
         let mut script = self.engine.script();
         script.views.push(view.clone());
         let residue = script.residue_once.pop_front().unwrap_or_else(|| script.residue.clone());
@@ -243,8 +279,7 @@ impl Observation for ScriptedObservation {
         }
         ready(Ok(CensusAnswer::Clear(ClearCensus {
             namespace: self.namespace.clone(),
-            engine_id,
-            timeline: Some(1),
+            identity,
             census: Census {
                 at_engine_clock: "2025-06-15T00:00:00.000Z".to_owned(),
                 ..Census::default()
@@ -330,7 +365,20 @@ impl EnginePort for ScriptedEngine {
             return ready(Err(error));
         }
         let missing = self.script().missing;
-        ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(identity()) }))
+        ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(self.live()) }))
+    }
+
+    fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
+        let asked = self.ask("server".to_owned());
+        let Identity { engine_id, timeline, .. } = self.live();
+        let script = self.script();
+        let (standby, started) = (script.standby, script.restarts);
+        let run = EngineRun { engine_id, timeline, started };
+        ready(asked.map(|()| Server { run, standby }))
+    }
+
+    fn has_timelines(&self) -> bool {
+        true
     }
 
     fn cutoff<'a>(
@@ -384,7 +432,7 @@ impl EnginePort for ScriptedEngine {
         if std::mem::take(&mut self.script().breaks_at_boundary) {
             self.break_lock();
         }
-        let engine_id = self.engine_id();
+        let Identity { engine_id, timeline, .. } = self.evidence();
         let left = self.script().unlocked_boundaries;
         let unlocked = left > 0;
         self.script().unlocked_boundaries = left.saturating_sub(1);
@@ -398,7 +446,7 @@ impl EnginePort for ScriptedEngine {
                 kind: BoundaryKind::Lsn,
                 value: "0/16B3748".to_owned(),
                 engine_id,
-                timeline: Some(1),
+                timeline,
                 marker: true,
             };
             Ok(MarkedBoundary { boundary, under_lock: Some(!unlocked) })
@@ -413,6 +461,11 @@ impl EnginePort for ScriptedEngine {
             script.alive.remove(&backend.pid);
         }
         ready(asked.map(|()| if there { Terminated::Signalled } else { Terminated::Gone }))
+    }
+
+    fn cancel(&self, backend: BackendKey) -> PortFuture<'_, Result<Terminated, EngineError>> {
+        let asked = self.ask(format!("cancel {} {}", backend.pid, backend.backend_start.0));
+        ready(asked.map(|()| Terminated::Signalled))
     }
 
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {

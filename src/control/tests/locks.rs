@@ -1,6 +1,7 @@
 //! The engine lock behind a fence: lost, taken again, given back.
 
 use super::*;
+use crate::fence::record::Identity;
 
 #[tokio::test]
 async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
@@ -18,6 +19,37 @@ async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
     let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
     assert_eq!(code(&answer), ControlCode::Applied);
     assert!(!rig.engine.is_locked());
+}
+
+/// A failover, a restored backup, another url: whatever answers there isn't what was fenced.
+#[tokio::test]
+async fn the_lock_of_another_database_is_not_the_fences() {
+    for restarts in [false, true] {
+        let rig = Rig::new().await;
+        rig.run(patient(1, 1)).await;
+        rig.engine.becomes(Identity { timeline: Some(2), ..identity() });
+        let asked = rig.engine.count("lock");
+        rig.engine.break_lock();
+        let mut now = rig;
+        if restarts {
+            now = now.restarted();
+            let found = now.control.recover().await.unwrap();
+            assert_eq!(found.unlocked, [namespace()]);
+        }
+        now.until("the gap", |rig| {
+            let gaps = rig.control.locks.report(&namespace()).map(|lock| lock.gaps);
+            gaps.is_some_and(|gaps| gaps.iter().any(|gap| gap.contains("timeline 2 answers")))
+        })
+        .await;
+        let report = now.control.locks.report(&namespace()).unwrap();
+        assert!(!report.held && !now.engine.is_locked(), "{report:?}");
+        assert!(!now.may_write());
+        assert_eq!(now.engine.count("lock"), asked, "a stranger's tables aren't locked");
+        // It is back.
+        now.engine.becomes(identity());
+        now.until("the lock", |rig| rig.control.locks.report(&namespace()).unwrap().held).await;
+        assert!(now.engine.is_locked());
+    }
 }
 
 #[tokio::test]

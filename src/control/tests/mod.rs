@@ -1,11 +1,13 @@
 //! Commands against a real store, real gates and a scripted engine.
 
 mod commands;
+mod doubles;
 mod doubt;
 mod drains;
 pub(crate) mod engine;
 mod locks;
 mod reads;
+mod runs;
 mod starts;
 
 use std::collections::BTreeMap;
@@ -59,9 +61,19 @@ pub(crate) fn namespace() -> Namespace {
 }
 
 fn build(rig: &RigParts<'_>) -> Arc<Control> {
+    build_with(rig, engines([("old", rig.engine)]))
+}
+
+fn engines<const N: usize>(named: [(&str, &ScriptedEngine); N]) -> Engines {
+    let port = |(name, engine): (&str, &ScriptedEngine)| {
+        let port: Arc<dyn EnginePort> = Arc::new(engine.clone());
+        (EngineName::new(name).unwrap(), port)
+    };
+    named.into_iter().map(port).collect()
+}
+
+fn build_with(rig: &RigParts<'_>, engines: Engines) -> Arc<Control> {
     let settings = rig.settings.clone();
-    let engine: Arc<dyn EnginePort> = Arc::new(rig.engine.clone());
-    let engines: Engines = BTreeMap::from([(EngineName::new("old").unwrap(), engine)]);
     Control::new(Parts {
         settings: Settings { forced_grace: Duration::from_millis(30), ..Settings::new("fw-test") },
         settings_for: Arc::new(move |_| settings.clone()),
@@ -113,15 +125,21 @@ impl Rig {
 
     /// The process dies and another one starts over the same store; sessions are gone.
     fn restarted(&self) -> Self {
+        self.restarted_with(engines([("old", &self.engine)]))
+    }
+
+    /// As [`Rig::restarted`], with other engines.
+    fn restarted_with(&self, engines: Engines) -> Self {
         let as_store: Arc<dyn FenceStore> = Arc::<FaultyStore>::clone(&self.store);
-        let control = build(&RigParts {
+        let parts = RigParts {
             dir: self.dir.path(),
             store: &as_store,
             engine: &self.engine,
             metrics: &self.metrics,
             clock: &self.clock,
             settings: &self.settings,
-        });
+        };
+        let control = build_with(&parts, engines);
         Self {
             dir: Arc::clone(&self.dir),
             store: Arc::clone(&self.store),
@@ -146,6 +164,7 @@ impl Rig {
         };
         let seat = Seat::take(self.gate(), SessionId(session), card);
         seat.slot().set_engine_pid(pid);
+        seat.slot().note_alive(self.control.gates.looks());
         self.engine.backend(pid);
         seat
     }

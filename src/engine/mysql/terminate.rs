@@ -92,7 +92,7 @@ impl MyEngine {
             return Err(self.unexpected(what, words));
         }
         let mut control = self.connections.control().await?;
-        let run = self.see_engine(&mut control, "").await?.identity.server_start;
+        let run = self.started(&mut control).await?;
         if !same_run(run, backend.backend_start) {
             return Ok(Terminated::Gone);
         }

@@ -9,7 +9,7 @@
 use super::{FenceRecord, FenceState, Outcome, Receipt, WrittenBy};
 use crate::base::ids::{Namespace, Revision};
 use crate::fence::proof::{DrainProof, DrainedClaim};
-use crate::fence::record::{Evidence, ReadEvidence, RecordError};
+use crate::fence::record::{Evidence, Identity, ReadEvidence, RecordError, another_database};
 
 /// How a drain ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +48,17 @@ pub enum CompletionError {
         /// The record's state.
         state: FenceState,
     },
-    /// The drained record would not be consistent, for one because the engine is another one.
+    /// The evidence is of another database than the fence was acquired on.
+    #[error("{}", another_database(namespace, was, now))]
+    OtherDatabase {
+        /// Whose.
+        namespace: Namespace,
+        /// As acquired.
+        was: Box<Identity>,
+        /// As proven.
+        now: Box<Identity>,
+    },
+    /// The drained record would not be consistent.
     #[error(transparent)]
     Inconsistent(#[from] RecordError),
 }
@@ -82,13 +92,13 @@ pub fn complete_drain(
     let mut next = record.clone();
     match end {
         DrainEnd::Writes(proof) if record.state == FenceState::SourceDraining => {
-            let evidence = evidence_for(record, proof).ok_or_else(wrong)?;
+            let evidence = evidence_for(record, proof)?;
             next.state = FenceState::SourceWriteFenced;
             next.frozen_boundary = Some(evidence.boundary.clone());
             next.evidence = Some(evidence);
         }
         DrainEnd::Import(proof) if record.state == FenceState::TargetImportDraining => {
-            next.evidence = Some(evidence_for(record, proof).ok_or_else(wrong)?);
+            next.evidence = Some(evidence_for(record, proof)?);
             next.state = FenceState::TargetValidating;
         }
         DrainEnd::Reads(drained)
@@ -123,6 +133,22 @@ pub fn complete_drain(
     Ok((next, finished))
 }
 
-fn evidence_for(record: &FenceRecord, proof: DrainProof) -> Option<Evidence> {
-    (proof.namespace() == &record.namespace).then(|| proof.into_evidence())
+fn evidence_for(record: &FenceRecord, proof: DrainProof) -> Result<Evidence, CompletionError> {
+    let namespace = &record.namespace;
+    if proof.namespace() != namespace {
+        return Err(CompletionError::WrongProof {
+            namespace: namespace.clone(),
+            state: record.state,
+        });
+    }
+    match &record.identity {
+        Some(identity) if !identity.is_met_by(proof.identity()) => {
+            Err(CompletionError::OtherDatabase {
+                namespace: namespace.clone(),
+                was: Box::new(identity.clone()),
+                now: Box::new(proof.identity().clone()),
+            })
+        }
+        Some(_) | None => Ok(proof.into_evidence()),
+    }
 }

@@ -661,15 +661,25 @@ fn only_the_right_proof_of_the_running_drain_completes_it() {
 }
 
 #[test]
-fn a_proof_of_another_engine_completes_nothing() {
-    let mut draining = record(FenceState::SourceDraining);
-    draining.identity.as_mut().unwrap().engine_id = "1".to_owned();
-    let now = ControlView::Record(Box::new(draining.clone()));
-    let command = sample::command(CommandKind::AcquireSourceWriteFence, &now, 1, 10);
-    let receipt = sample::receipt(&command, Outcome::Draining, &draining);
-    let end = DrainEnd::Writes(sample::proof(&sample::namespace()));
-    let done = complete_drain(NOW_MS, &draining, &receipt, end, &sample::written_by());
-    assert!(matches!(done, Err(CompletionError::Inconsistent(_))), "{done:?}");
+fn a_proof_of_another_database_completes_nothing() {
+    let acquired: [fn(&mut Identity); 3] = [
+        |identity| identity.engine_id = "1".to_owned(),
+        |identity| identity.timeline = Some(2),
+        |identity| identity.database_id = "5".to_owned(),
+    ];
+    for differs in acquired {
+        let mut draining = record(FenceState::SourceDraining);
+        differs(draining.identity.as_mut().unwrap());
+        let now = ControlView::Record(Box::new(draining.clone()));
+        let command = sample::command(CommandKind::AcquireSourceWriteFence, &now, 1, 10);
+        let receipt = sample::receipt(&command, Outcome::Draining, &draining);
+        let end = DrainEnd::Writes(sample::proof(&sample::namespace()));
+        let done = complete_drain(NOW_MS, &draining, &receipt, end, &sample::written_by());
+        let Err(error @ CompletionError::OtherDatabase { .. }) = done else {
+            panic!("{done:?}");
+        };
+        assert!(error.to_string().contains("another one now"), "{error}");
+    }
 }
 
 #[test]

@@ -171,6 +171,8 @@ struct Ready<'a> {
     target: Target<Endpoint>,
     exchange: Exchange,
     welcome: Welcome,
+    /// What the gates had counted before the login went to the engine.
+    looks: u64,
 }
 
 /// An engine that has greeted.
@@ -332,6 +334,7 @@ async fn log_in<'a>(
 ) -> Result<Ready<'a>, NoSession> {
     let Arrived { mut client, mut login, sequence } = arrived;
     let Host { stream, greeting, endpoint } = host;
+    let looks = shared.gates.looks();
     let next = sequence.wrapping_add(1);
     let (mut engine, engine_next) = match endpoint.encrypt(stream, &greeting, &login).await {
         Ok(encrypted) => encrypted,
@@ -358,7 +361,7 @@ async fn log_in<'a>(
     };
     match outcome {
         Ok(welcome) => {
-            Ok(Ready { place, client, engine, login, greeting, target, exchange, welcome })
+            Ok(Ready { place, client, engine, login, greeting, target, exchange, welcome, looks })
         }
         Err(end @ (AuthEnd::EngineGone | AuthEnd::Password(_))) => {
             let text = format!("engine {}: {end}; look at the engine's log", endpoint.name());
@@ -398,6 +401,7 @@ async fn run(
     let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
     // The number goes beyond what fits here only on a server that has had two billion connections.
     seat.slot().set_engine_pid(i32::from_ne_bytes(greeting.thread.to_ne_bytes()));
+    seat.slot().note_alive(ready.looks);
     let begun = Begun {
         agreed: login.agreed(&greeting),
         ok,

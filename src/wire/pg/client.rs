@@ -531,7 +531,7 @@ fn enter_at(
     }
     let slot = conversation.seat.slot();
     let seat = Seat::take(gate, slot.id(), (*slot.card()).clone());
-    seat.slot().set_engine_pid(slot.engine_pid());
+    seat.slot().has_backend_of(slot);
     let (lease, _) = seat.begin(class, now_ms)?;
     conversation.elsewhere.push(lease);
     Ok(())

@@ -102,6 +102,8 @@ struct Ready<'a> {
     target: Target<Endpoint>,
     welcome: Welcome,
     came_by: (EngineName, String),
+    /// What the gates had counted before the login went to the engine.
+    looks: u64,
 }
 
 /// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
@@ -164,7 +166,7 @@ async fn prepare<'a>(
             return Err(reason);
         }
     };
-    let packet = startup.packet(target.namespace.database());
+    let (packet, looks) = (startup.packet(target.namespace.database()), shared.gates.looks());
     let sent = async {
         engine.write_all(&packet).await?;
         engine.flush().await
@@ -174,7 +176,9 @@ async fn prepare<'a>(
         Err(_) => Err(AuthEnd::EngineGone),
     };
     match outcome {
-        Ok(welcome) => Ok(Some(Ready { place, client, engine, startup, target, welcome, came_by })),
+        Ok(welcome) => {
+            Ok(Some(Ready { place, client, engine, startup, target, welcome, came_by, looks }))
+        }
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
             farewell(client, "08006", &reason, "Look at the engine's log.").await;
@@ -194,8 +198,8 @@ async fn run(
     shared: &Arc<Shared>,
     counters: &Arc<WorkerCounters>,
 ) {
-    let Ready { place: _place, client: client_stream, engine, startup, target, welcome, came_by } =
-        ready;
+    let Ready { place: _place, client: client_stream, engine, startup, target, .. } = ready;
+    let (welcome, came_by) = (ready.welcome, ready.came_by);
     let card = Card {
         client,
         user: startup.parameter("user").unwrap_or_default().to_owned(),
@@ -216,6 +220,7 @@ async fn run(
     conversation.route_moved = leads.is_ok_and(|now| now.namespace != target.namespace);
     let (pid, key) = welcome.key.unwrap_or_default();
     seat.slot().set_engine_pid(pid);
+    seat.slot().note_alive(ready.looks);
     drop(seat);
     let slot = Arc::clone(conversation.seat.slot());
     let endpoint = Arc::clone(&target.endpoint);

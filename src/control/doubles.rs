@@ -1,0 +1,223 @@
+//! Fenced databases that may be reached under another engine's name.
+//!
+//! Purpose: a fence closes a namespace by its name. When names and servers have been swapped or
+//! spelled anew while the proxy was down, the fenced database is behind another name, whose gate
+//! nothing has closed. So while a source fence stands, each other engine is asked which server it
+//! is: all of its namespaces stay closed when it is the fenced one, and also while it hasn't said
+//! so and the fence's own engine isn't seen to be the one that was fenced (invariant 4).
+//!
+//! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
+//! engine is shut, `app` after a reload. Closing needs no evidence; opening takes the engine's own
+//! word, or the end of the fence.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fences::{Control, Engines};
+use super::port::{EnginePort, LiveDatabase, Server};
+use crate::base::ids::{EngineName, Namespace};
+use crate::base::limits;
+use crate::fence::record::Identity;
+use crate::store::{LoadedFence, Row, StoreError};
+use crate::telemetry::spawn::spawn_named;
+
+/// A source fence that stands, and the database it was acquired on.
+type Standing = (Namespace, Identity);
+
+/// Asks with a bound; `None` where there is no answer.
+async fn bounded<T, E: std::fmt::Display>(
+    engine: &EngineName,
+    question: impl Future<Output = Result<T, E>>,
+) -> Option<T> {
+    match tokio::time::timeout(Duration::from_millis(limits::RECOVERY_SERVER_MS), question).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(error)) => {
+            tracing::debug!(%engine, %error, "the engine did not say who it is");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(%engine, "the engine did not say in time who it is");
+            None
+        }
+    }
+}
+
+/// Whether a server is the one that a fence was acquired on.
+pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
+    server.run.engine_id == identity.engine_id
+        && (identity.timeline.is_none() || identity.timeline == server.run.timeline)
+        && !server.standby
+}
+
+/// Whether an engine can't be the fenced one, by its kind alone.
+fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
+    identity.timeline.is_some() && !engine.has_timelines()
+}
+
+fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
+    rows.iter()
+        .filter_map(|row| match row.row() {
+            Row::Good(persisted) => persisted.record(),
+            // Nothing can be compared; such a namespace is closed as unknown.
+            Row::Absent | Row::Bad { .. } => None,
+        })
+        .filter(|record| record.state.is_active())
+        .filter_map(|record| Some((record.namespace.clone(), record.identity.clone()?)))
+        .collect()
+}
+
+fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
+    let timeline =
+        identity.timeline.map_or_else(String::new, |number| format!(", timeline {number}"));
+    format!(
+        "engine {engine} is the server that {fenced} was fenced on ({}{timeline}): it is there \
+         under another name now. Nothing is admitted on {engine} while that fence stands. Put the \
+         urls back under the names they had and restart, or release the fence of {fenced} first",
+        identity.engine_id
+    )
+}
+
+fn may_be_double(engine: &EngineName, (fenced, _): &Standing) -> String {
+    format!(
+        "engine {engine} may be the server that {fenced} was fenced on, under another name: engine \
+         {} is not seen to be that server now, and {engine} does not answer its control \
+         connection. Nothing is admitted on {engine} until one of the two is clear. See to the \
+         control connections of both, or release the fence of {fenced}",
+        fenced.engine()
+    )
+}
+
+impl Control {
+    /// Shuts the engines that are or may be a fenced one under another name, and opens those that
+    /// are seen not to be. Answers which are shut, and why.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: an engine that was to be opened is opened by the next look.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the fences can't be listed; everything stays as it is then.
+    pub(super) async fn look_for_doubles(
+        self: &Arc<Self>,
+    ) -> Result<Arc<BTreeMap<EngineName, String>>, StoreError> {
+        let _turn = self.looking.lock().await;
+        let fences = standing(&self.store.fence_list().await?);
+        // At the start they are asked in any case, so that sessions are known to be of these runs.
+        let asks = !fences.is_empty() || !self.ready();
+        let servers = if asks { self.servers().await } else { BTreeMap::new() };
+        let found = self.doubles(&fences, &servers).await;
+        let before = self.gates.shut_engines();
+        for (engine, why) in found.iter().filter(|(engine, _)| !before.contains_key(*engine)) {
+            tracing::error!(%engine, "{why}");
+        }
+        self.gates.shut(found);
+        let now = self.gates.shut_engines();
+        for gate in self.gates.all() {
+            let engine = gate.namespace().engine();
+            if before.contains_key(engine) == now.contains_key(engine) {
+                continue;
+            }
+            let line = self.line(gate.namespace());
+            let _turn = line.transition.lock().await;
+            // A commit that isn't known keeps the gate closed until its command is replayed.
+            if line.pending().is_none() {
+                match self.truth(gate.namespace(), false).await {
+                    Ok(truth) => self.publish_truth(&line, &truth).await,
+                    Err(error) => tracing::warn!(
+                        namespace = %gate.namespace(), %error,
+                        "the gate stays as it is until the store can be read"
+                    ),
+                }
+            }
+        }
+        Ok(now)
+    }
+
+    async fn doubles(
+        &self,
+        fences: &[Standing],
+        servers: &BTreeMap<EngineName, Server>,
+    ) -> BTreeMap<EngineName, String> {
+        let engines = self.engines();
+        let mut found = BTreeMap::new();
+        for fence in fences {
+            let (own, identity) = (fence.0.engine(), &fence.1);
+            let in_place = match (engines.get(own), servers.get(own)) {
+                (Some(engine), Some(server)) if is_the_fenced(server, identity) => {
+                    match bounded(own, engine.identity(&fence.0)).await {
+                        Some(LiveDatabase::Exists(live)) => identity.is_met_by(&live),
+                        Some(LiveDatabase::Missing) | None => false,
+                    }
+                }
+                (_, _) => false,
+            };
+            for (name, engine) in &engines {
+                if name == own || is_of_another_kind(engine.as_ref(), identity) {
+                    continue;
+                }
+                match servers.get(name) {
+                    Some(server) if is_the_fenced(server, identity) => {
+                        found.insert(name.clone(), is_double(name, fence));
+                    }
+                    None if !in_place && !found.contains_key(name) => {
+                        found.insert(name.clone(), may_be_double(name, fence));
+                    }
+                    Some(_) | None => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Which server each engine is, as far as they say so in time. All are asked at once.
+    async fn servers(self: &Arc<Self>) -> BTreeMap<EngineName, Server> {
+        let ask = |(name, engine): (EngineName, Arc<dyn EnginePort>)| {
+            let control = Arc::clone(self);
+            spawn_named("engine-look", async move {
+                let server = bounded(&name, control.server_of(&name, engine.as_ref())).await;
+                server.map(|server| (name, server))
+            })
+        };
+        let asked: Vec<_> = self.engines().into_iter().map(ask).collect();
+        let mut servers = BTreeMap::new();
+        for answer in asked {
+            // One that died has said nothing.
+            servers.extend(answer.await.ok().flatten());
+        }
+        servers
+    }
+
+    /// Replaces the engines; drains and locks that run keep theirs. While a source fence stands, a
+    /// new engine is shut until it has said which server it is; then the locks of fences whose
+    /// engine is there again are taken.
+    pub fn replace_engines(self: &Arc<Self>, engines: Engines) {
+        let old = self.engines();
+        let fenced = self.gates.all().iter().any(|gate| gate.published().policy.state.is_active());
+        let mut shut = (*self.gates.shut_engines()).clone();
+        for name in engines.keys().filter(|name| fenced && !old.contains_key(*name)) {
+            let why = format!("engine {name} is new, and is being asked which server it is");
+            shut.insert(name.clone(), why);
+        }
+        self.gates.shut(shut);
+        self.store_engines(engines);
+        let control = Arc::clone(self);
+        drop(spawn_named("engines-replaced", async move { control.take_up_engines().await }));
+    }
+
+    async fn take_up_engines(self: &Arc<Self>) {
+        if let Err(error) = self.look_for_doubles().await {
+            tracing::warn!(%error, "engines that are new stay shut until the store can be read");
+        }
+        for gate in self.gates.all() {
+            // Every fence has one since it was read or commanded.
+            let Some(line) = self.known_line(gate.namespace()) else {
+                continue;
+            };
+            let _turn = line.transition.lock().await;
+            if let Ok(truth) = self.truth(gate.namespace(), false).await {
+                self.hold_lock(&line, truth.view.record());
+            }
+        }
+    }
+}

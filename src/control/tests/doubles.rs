@@ -1,0 +1,143 @@
+//! Engines that were renamed, swapped or removed while the proxy was down.
+
+use super::*;
+use crate::control::recovery::RecoverError;
+use crate::fence::record::Identity;
+
+fn other() -> Identity {
+    Identity { engine_id: "9999".to_owned(), ..identity() }
+}
+
+/// Whether a session of another namespace may write.
+fn may_write_to(rig: &Rig, namespace: &str) -> bool {
+    let namespace = Namespace::parse(namespace).unwrap();
+    let seat = Seat::take(rig.control.gates.gate(&namespace), SessionId(500), Card::default());
+    match seat.begin(StatementClass::Write, 0) {
+        Ok((lease, _)) => {
+            lease.unused();
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+async fn why(rig: &Rig, namespace: &str) -> String {
+    let namespace = Namespace::parse(namespace).unwrap();
+    let sight = rig.control.inspect(&namespace, false).await.unwrap().sight;
+    sight.unavailable.map(|why| why.reason).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_fence_whose_engine_is_not_configured_stops_the_start() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    // The same server, renamed: `prod/app` is the fenced database.
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    let error = renamed.control.recover().await.unwrap_err();
+    assert!(matches!(error, RecoverError::Homeless { .. }), "{error}");
+    let words = error.to_string();
+    for part in ["old/app is SOURCE_WRITE_FENCED on engine old", "under its name", "release"] {
+        assert!(words.contains(part), "{words}");
+    }
+    assert!(!renamed.control.ready() && !may_write_to(&renamed, "prod/app"));
+    // Put back, released, renamed: that is the way.
+    let back = rig.restarted();
+    back.control.recover().await.unwrap();
+    let answer = back.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    renamed.control.recover().await.unwrap();
+    assert!(may_write_to(&renamed, "prod/app"));
+}
+
+#[tokio::test]
+async fn a_drain_whose_engine_is_not_configured_stops_the_start() {
+    let rig = Rig::new().await;
+    let (_seat, _lease) = rig.writer(1, 11);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    assert!(renamed.control.recover().await.is_err());
+}
+
+#[tokio::test]
+async fn the_fenced_server_under_another_name_is_closed_until_the_fence_is_released() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    // The urls were swapped: `new` is the fenced server now.
+    let swapped = rig.restarted_with(engines([("old", &target), ("new", &rig.engine)]));
+    swapped.control.recover().await.unwrap();
+    assert!(!swapped.may_write() && !may_write_to(&swapped, "new/app"));
+    assert!(!may_write_to(&swapped, "new/seen_later"), "and so is every gate made later");
+    let why = why(&swapped, "new/app").await;
+    assert!(why.contains("old/app") && why.contains("another name"), "{why}");
+    swapped.control.look_again().await;
+    assert!(!may_write_to(&swapped, "new/app"));
+    // A command there publishes what it reads; the gate stays as it is.
+    let refused = Command {
+        namespace: Namespace::parse("new/app").unwrap(),
+        ..release(5, 5, FenceState::SourceWriteFenced, 2)
+    };
+    swapped.run(refused).await;
+    assert!(!may_write_to(&swapped, "new/app"));
+    let answer = swapped.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    swapped.control.look_again().await;
+    assert!(may_write_to(&swapped, "new/app") && may_write_to(&swapped, "new/seen_later"));
+}
+
+#[tokio::test]
+async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is_not_seen() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    target.unreachable(true);
+    rig.engine.unreachable(true);
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("new", &target)]));
+    next.control.recover().await.unwrap();
+    assert!(!may_write_to(&next, "new/app"));
+    assert!(why(&next, "new/app").await.contains("may be the server"));
+    // It answers: it is another one. The fenced one is still away.
+    target.unreachable(false);
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "new/app") && !next.may_write());
+}
+
+#[tokio::test]
+async fn a_fenced_server_that_is_seen_in_its_place_leaves_the_others_alone() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let away = ScriptedEngine::default();
+    away.unreachable(true);
+    // A standby goes by its primary's names, and admits no write.
+    let standby = ScriptedEngine::default();
+    standby.standby(true);
+    let named = engines([("old", &rig.engine), ("new", &away), ("replica", &standby)]);
+    let next = rig.restarted_with(named);
+    next.control.recover().await.unwrap();
+    assert!(may_write_to(&next, "new/app") && may_write_to(&next, "replica/app"));
+    assert!(!next.may_write());
+}
+
+#[tokio::test]
+async fn a_new_engine_is_asked_before_it_admits_anything() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let named = engines([("old", &rig.engine), ("prod", &rig.engine)]);
+    rig.control.replace_engines(named);
+    assert!(!may_write_to(&rig, "prod/app"), "at once");
+    rig.until("the look", |rig| {
+        let shut = rig.control.gates.shut_engines();
+        shut.values().any(|why| why.contains("another name"))
+    })
+    .await;
+    assert!(!may_write_to(&rig, "prod/app"));
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    rig.control.replace_engines(engines([("old", &rig.engine), ("new", &target)]));
+    rig.until("the look", |rig| may_write_to(rig, "new/app")).await;
+}
