@@ -273,7 +273,10 @@ async fn bad_requests_say_which_field_and_reach_no_command() {
     assert_eq!(server.text("POST", ACQUIRE, Some(KEY), "").await.0, 412);
     let (status, body) = server.get(&format!("{FENCE}?receipts=some")).await;
     assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-    assert!(!server.rig.metrics.encode().contains("fencewire_fence_transitions_total{"));
+    let metrics = server.rig.metrics.encode();
+    let mut counted =
+        metrics.lines().filter(|l| l.starts_with("fencewire_fence_transitions_total"));
+    assert!(counted.all(|line| line.ends_with(" 0")), "{metrics}");
 }
 
 #[tokio::test]
