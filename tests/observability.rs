@@ -349,3 +349,87 @@ fn acceptance_24_each_answer_has_one_audit_event_with_every_field() {
     let ids: BTreeSet<&str> = names.commands.iter().map(String::as_str).collect();
     assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), ids);
 }
+
+fn capabilities(proxy: &Proxy) -> Value {
+    // Without the key: whoever wants to know what this server can do need not be its operator.
+    let answer =
+        support::http::request(proxy.admin_port(), "GET", "/v1/fence/capabilities", &[], "");
+    let (status, text) = answer.unwrap();
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn acceptance_22_capabilities_are_true_before_and_after_and_with_the_feature_off() {
+    let (mut proxy, _folder) = proxy("enabled = false\n");
+    let file = proxy.log_file().with_file_name("fencewire.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    let commands = CommandKind::ALL.map(CommandKind::name).to_vec();
+    let shape = |seen: &Value, enabled: bool, active: u64| {
+        assert_eq!(seen["fence_protocol_version"], 1, "{seen:#}");
+        assert_eq!(seen["commands"], json!(commands), "{seen:#}");
+        assert_eq!(seen["states"], json!(FenceState::ALL.map(FenceState::name)), "{seen:#}");
+        assert_eq!(seen["proxy_stable_code"], true, "{seen:#}");
+        assert!(seen["server"]["build"].as_str().unwrap().contains(env!("CARGO_PKG_VERSION")));
+        assert_eq!(seen["metastore"]["restored_from_backup"], false, "{seen:#}");
+        assert_eq!(seen["enabled"], enabled, "{seen:#}");
+        assert_eq!(seen["active_fences"], active, "{seen:#}");
+        let available = seen["available_commands"].as_array().unwrap();
+        assert!(available.contains(&json!("AdoptFence")), "{seen:#}");
+        assert!(available.iter().all(|one| commands.contains(&one.as_str().unwrap())));
+    };
+
+    // Off, and nothing was ever fenced: the routes aren't there.
+    shape(&capabilities(&proxy), false, 0);
+    let instance = format!("test-{}", proxy.port());
+    assert_eq!(capabilities(&proxy)["server"]["instance_id"], instance);
+    let db = "capable";
+    {
+        let site = site(&proxy, db);
+        let path = format!("/v1/namespaces/{}/fence", site.namespace());
+        assert_eq!(proxy.admin("GET", &path, &Value::Null).0, 404);
+        let mut client = site.client();
+        client.query("INSERT INTO t VALUES (1)").ok();
+    }
+
+    // On.
+    std::fs::write(&file, settings.replace("enabled = false", "enabled = true")).unwrap();
+    proxy.stop();
+    proxy.restart();
+    shape(&capabilities(&proxy), true, 0);
+    let operation = {
+        let site = Site::at(PgCluster::shared(), &proxy, db);
+        let finished = site.fence();
+        site.unfence(&finished);
+        shape(&capabilities(&proxy), true, 0);
+        site.fence()
+    };
+    shape(&capabilities(&proxy), true, 1);
+
+    // Off again: what is fenced stays so, and can be looked at, but not commanded.
+    std::fs::write(&file, &settings).unwrap();
+    proxy.stop();
+    proxy.restart();
+    shape(&capabilities(&proxy), false, 1);
+    let site = Site::at(PgCluster::shared(), &proxy, db);
+    let seen = site.inspect();
+    assert_eq!(seen["fence"]["state"], "SOURCE_WRITE_FENCED", "{seen:#}");
+    assert_eq!(site.client().query("INSERT INTO t VALUES (2)").code().unwrap(), "ZF001");
+    let body = site.release_body(&operation);
+    for route in ["source/release-write-fence", "source/acquire-write-fence", "adopt"] {
+        let (status, told) = proxy.command(&site.namespace(), route, &body);
+        assert_eq!(status, 404, "{route}: {told:#}");
+        assert!(told["error"].as_str().unwrap().contains("the fence feature is off"), "{told:#}");
+    }
+    assert_eq!(site.inspect()["fence"]["revision"], seen["fence"]["revision"]);
+
+    // And on once more, for the end of it.
+    std::fs::write(&file, settings.replace("enabled = false", "enabled = true")).unwrap();
+    proxy.stop();
+    proxy.restart();
+    let site = Site::at(PgCluster::shared(), &proxy, db);
+    applied(&site.release(&body));
+    shape(&capabilities(&proxy), true, 0);
+    site.client().query("INSERT INTO t VALUES (3)").ok();
+    assert_eq!(site.rows(), "1,3");
+}

@@ -9,6 +9,7 @@
 use serde_json::{Map, Value, json};
 
 use super::literals::hidden;
+use crate::control::Control;
 use crate::control::answer::{
     Admission, Answer, AnswerCode, BlockerReport, DrainReport, HeldReport, LockReport,
     NamespaceLine, Sight, Unavailable,
@@ -455,14 +456,16 @@ pub fn sessions(lines: &[SessionLine], more: u64) -> Value {
 /// What this build and process can do.
 #[must_use]
 pub fn capabilities(capabilities: &Capabilities) -> Value {
+    let available: Vec<&str> = CommandKind::ALL
+        .into_iter()
+        .filter(|kind| Control::is_available(*kind))
+        .map(CommandKind::name)
+        .collect();
     json!({
         "fence_protocol_version": 1,
         "enabled": capabilities.enabled,
         "commands": CommandKind::ALL.map(CommandKind::name),
-        "available_commands": [
-            CommandKind::AcquireSourceWriteFence.name(),
-            CommandKind::ReleaseSourceWriteFence.name(),
-        ],
+        "available_commands": available,
         "states": FenceState::ALL.map(FenceState::name),
         "proxy_stable_code": true,
         "server": server(&capabilities.server),

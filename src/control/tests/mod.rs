@@ -1,6 +1,7 @@
 //! Commands against a real store, real gates and a scripted engine.
 
 mod commands;
+mod counts;
 mod drains;
 pub(crate) mod engine;
 mod locks;
