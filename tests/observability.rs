@@ -433,3 +433,52 @@ fn acceptance_22_capabilities_are_true_before_and_after_and_with_the_feature_off
     site.client().query("INSERT INTO t VALUES (3)").ok();
     assert_eq!(site.rows(), "1,3");
 }
+
+/// The words of a text that look like metrics of ours.
+fn metrics_named(text: &str) -> BTreeSet<&str> {
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    text.split(|c| !word(c)).filter(|name| name.starts_with("fencewire_")).collect()
+}
+
+/// A dashboard that shows nothing, or an alert that never rings, looks like peace.
+#[test]
+fn dashboard_and_alerts_name_metrics_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut shown = BTreeSet::new();
+    for file in ["docs/grafana.json", "docs/alerts.yml"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let named = metrics_named(&text);
+        assert!(named.len() > 5, "{file} names only {named:?}");
+        for name in named {
+            let family = family_of(name).unwrap_or_else(|| panic!("{file}: {name} doesn't exist"));
+            shown.insert(family.name);
+        }
+        // What is matched by a label must be one of the label's values.
+        for matcher in text.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
+            for pair in matcher.0.replace('\\', "").split(',') {
+                let Some((label, values)) = pair.split_once('=') else { continue };
+                let families = TABLE.iter().flat_map(|family| family.labels);
+                let known: BTreeSet<&str> = families
+                    .filter(|(name, _)| *name == label.trim())
+                    .flat_map(|(_, values)| values.iter().copied())
+                    .collect();
+                let values = values.trim_start_matches('~').trim_matches('"');
+                for value in values.split('|').filter(|_| !known.is_empty()) {
+                    assert!(known.contains(value), "{file}: {label} is never {value:?}");
+                }
+            }
+        }
+    }
+    let left: Vec<_> = TABLE.iter().filter(|family| !shown.contains(family.name)).collect();
+    let left: Vec<&str> = left.into_iter().map(|family| family.name).collect();
+    let unshown = [
+        "fencewire_metastore_restored_from_backup",
+        "fencewire_engines",
+        "fencewire_classifier_lookups",
+    ];
+    assert_eq!(left, unshown, "neither the dashboard nor an alert shows these");
+    let dashboard: Value =
+        serde_json::from_str(&std::fs::read_to_string(root.join("docs/grafana.json")).unwrap())
+            .unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 10);
+}
