@@ -9,6 +9,7 @@
 use serde_json::{Map, Value, json};
 
 use super::literals::hidden;
+use crate::control::Control;
 use crate::control::answer::{
     Admission, Answer, AnswerCode, BlockerReport, DrainReport, HeldReport, LockReport,
     NamespaceLine, Sight, Unavailable,
@@ -404,30 +405,57 @@ fn blocker(blocker: &BlockerReport, shown: Shown) -> Value {
     })
 }
 
+fn namespace_line(line: &NamespaceLine, shown: Shown) -> Value {
+    let report = drain(&line.drain, shown);
+    let blockers = report.get("blockers").cloned().unwrap_or_else(|| json!([]));
+    json!({
+        "namespace": line.namespace.to_string(),
+        "state": line.state.name(),
+        "revision": line.revision.0,
+        "operation_id": line.operation.map(|operation| operation.to_string()),
+        "admission": admission(&line.admission),
+        "held": held(&line.held),
+        "sessions": line.sessions,
+        "leases": { "read": line.leases.saturating_sub(line.writers), "write": line.writers },
+        "orphans": line.orphans,
+        "blockers": blockers,
+        "drain": report,
+        "routes": line.routes,
+        "detail": line.unavailable.as_ref().map(|(detail, _)| detail.name()),
+        "reason": line.unavailable.as_ref().map(|(_, reason)| reason),
+    })
+}
+
 /// The listing of namespaces.
 #[must_use]
 pub fn namespaces(lines: &[NamespaceLine], shown: Shown) -> Value {
-    let line = |line: &NamespaceLine| {
-        let report = drain(&line.drain, shown);
-        let blockers = report.get("blockers").cloned().unwrap_or_else(|| json!([]));
-        json!({
-            "namespace": line.namespace.to_string(),
-            "state": line.state.name(),
-            "revision": line.revision.0,
-            "operation_id": line.operation.map(|operation| operation.to_string()),
-            "admission": admission(&line.admission),
-            "held": held(&line.held),
-            "sessions": line.sessions,
-            "leases": { "read": line.leases.saturating_sub(line.writers), "write": line.writers },
-            "orphans": line.orphans,
-            "blockers": blockers,
-            "drain": report,
-            "routes": line.routes,
-            "detail": line.unavailable.as_ref().map(|(detail, _)| detail.name()),
-            "reason": line.unavailable.as_ref().map(|(_, reason)| reason),
-        })
-    };
-    json!({ "namespaces": lines.iter().map(line).collect::<Vec<_>>() })
+    let lines: Vec<_> = lines.iter().map(|line| namespace_line(line, shown)).collect();
+    json!({ "namespaces": lines })
+}
+
+/// What the status page shows, in one piece. `more` namespaces are left out; `denied` is refusals
+/// since the start as (code, surface, count).
+#[must_use]
+pub fn status(
+    lines: &[NamespaceLine],
+    more: usize,
+    denied: &[(&str, &str, u64)],
+    sessions: u64,
+    able: &Capabilities,
+    shown: Shown,
+) -> Value {
+    let denied = denied
+        .iter()
+        .map(|(code, surface, count)| json!({ "code": code, "surface": surface, "count": count }));
+    json!({
+        "namespaces": lines.iter().map(|line| namespace_line(line, shown)).collect::<Vec<_>>(),
+        "more_namespaces": more,
+        "denials": denied.collect::<Vec<_>>(),
+        "sessions": sessions,
+        "enabled": able.enabled,
+        "active_fences": able.active_fences,
+        "server": server(&able.server),
+    })
 }
 
 /// The listing of sessions.
@@ -459,16 +487,16 @@ pub fn sessions(lines: &[SessionLine], more: u64) -> Value {
 /// What this build and process can do.
 #[must_use]
 pub fn capabilities(capabilities: &Capabilities) -> Value {
+    let available: Vec<&str> = CommandKind::ALL
+        .into_iter()
+        .filter(|kind| Control::is_available(*kind))
+        .map(CommandKind::name)
+        .collect();
     json!({
         "fence_protocol_version": 1,
         "enabled": capabilities.enabled,
         "commands": CommandKind::ALL.map(CommandKind::name),
-        "available_commands": [
-            CommandKind::AcquireSourceWriteFence.name(),
-            CommandKind::SetSourceReadFence.name(),
-            CommandKind::ClearSourceReadFence.name(),
-            CommandKind::ReleaseSourceWriteFence.name(),
-        ],
+        "available_commands": available,
         "states": FenceState::ALL.map(FenceState::name),
         "proxy_stable_code": true,
         "server": server(&capabilities.server),

@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::admin::auth::{AdminKey, KeyError, KeyOrigin};
-use crate::admin::http::{AdminApi, Reload};
+use crate::admin::http::{AdminApi, Events, Reload};
 use crate::admin::view::Shown;
 use crate::base::arm::{Removable, removed};
 use crate::base::clock::{Clock, SystemClock};
@@ -194,6 +194,7 @@ impl App {
             open_metrics: admin.open_metrics,
             shown: Shown { literals: admin.show_literals },
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
+            events: Events::default(),
         };
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));

@@ -256,6 +256,19 @@ pub const ADMIN_HEAD_MS: u64 = 10_000;
 pub const ADMIN_BODY_MS: u64 = 10_000;
 /// Admin connections open at once; further ones wait to be accepted.
 pub const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// Longest time, in milliseconds, that a reader of the admin API may take nothing of an answer.
+pub const ADMIN_STALL_MS: u64 = 10_000;
+/// Listeners of `/v1/events`; each has one of the admin connections.
+pub const EVENT_LISTENERS_MAX: usize = 32;
+const _: () = assert!(EVENT_LISTENERS_MAX * 4 <= ADMIN_CONNECTIONS_MAX);
+/// Shortest time between two events, in milliseconds.
+pub const EVENTS_PAUSE_MS: u64 = 500;
+/// How often what nobody announces is looked at while somebody listens, in milliseconds.
+pub const EVENTS_LOOK_MS: u64 = 5_000;
+/// After this many milliseconds without an event a listener gets a sign of life.
+pub const EVENTS_QUIET_MS: u64 = 15_000;
+/// Namespaces in one event; those with a fence come first.
+pub const EVENTS_NAMESPACES_MAX: usize = 200;
 /// Sessions that one listing shows; further ones are only counted.
 pub const SESSIONS_SHOWN_MAX: usize = 10_000;
 

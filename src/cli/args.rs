@@ -38,7 +38,7 @@ pub(super) enum Command {
     },
     /// Run a whole database move (not available yet)
     Move(Later),
-    /// Print the admin API's description (not available yet)
+    /// Print the admin API's description (OpenAPI)
     Openapi,
 }
 

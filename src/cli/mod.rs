@@ -85,7 +85,11 @@ fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) ->
         Command::CheckConfig { file } => Next::Exit(check_config(&file, terminal)),
         Command::Check(_) => Next::Exit(not_yet("check", terminal)),
         Command::Move(_) => Next::Exit(not_yet("move", terminal)),
-        Command::Openapi => Next::Exit(not_yet("openapi", terminal)),
+        Command::Openapi => {
+            // Alternate form: indented.
+            terminal.say(&format!("{:#}", crate::admin::http::document()));
+            Next::Exit(exit::DONE)
+        }
     }
 }
 
@@ -184,7 +188,6 @@ mod tests {
             &["check"][..],
             &["check", "migrations/", "--against", "x"],
             &["move", "plan", "--from", "old/app"],
-            &["openapi"],
             &["ctl", "seal-import", "new/app", "--operation", "x"],
             &["ctl", "route", "app", "new/app", "--expect", "old/app", "--operation", "x"],
         ] {
@@ -192,6 +195,14 @@ mod tests {
             assert_eq!((code, out.as_str()), (exit::USAGE, ""), "{args:?}");
             assert!(err.contains("not available yet in this version"), "{args:?}: {err}");
         }
+    }
+
+    #[test]
+    fn openapi_prints_what_is_served() {
+        let (code, out, err) = capture(&["openapi"], &[]);
+        assert_eq!((code, err.as_str()), (exit::DONE, ""));
+        let printed: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(printed, crate::admin::http::document());
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Control {
                     .to_owned(),
             ));
         }
-        if let Some(refusal) = self.not_yet(&command) {
+        if let Some(refusal) = Self::not_yet(&command) {
             return Arc::new(Answer::refused(refusal));
         }
         let request = Request { key: command.key(), fingerprint: Fingerprint::of(&command) };
@@ -246,30 +246,35 @@ impl Control {
         ))
     }
 
-    /// What this version doesn't do yet is refused, never half done.
-    fn not_yet(&self, command: &Command) -> Option<ControlRefusal> {
-        let refuse = |what: &str| {
-            Some(ControlRefusal {
-                code: ControlCode::PreconditionFailed,
-                detail: Some(Detail::InvalidArgument),
-                message: format!("{} on {}: {what}", command.kind(), command.namespace),
-            })
-        };
-        match command.kind() {
+    /// Whether this version does commands of this kind. Those that it doesn't are refused, never
+    /// half done.
+    #[must_use]
+    pub const fn is_available(kind: CommandKind) -> bool {
+        match kind {
             CommandKind::AcquireSourceWriteFence
             | CommandKind::SetSourceReadFence
             | CommandKind::ClearSourceReadFence
             | CommandKind::ReleaseSourceWriteFence
-            | CommandKind::AdoptFence => None,
+            | CommandKind::AdoptFence => true,
             CommandKind::CreateTargetQuarantined
             | CommandKind::SealTargetImport
             | CommandKind::RecordTargetValidation
             | CommandKind::PublishTargetReadableWriteFenced
             | CommandKind::EnableTargetWrites
-            | CommandKind::AbortQuarantinedTarget => {
-                refuse("this command is not available yet in this version")
-            }
+            | CommandKind::AbortQuarantinedTarget => false,
         }
+    }
+
+    fn not_yet(command: &Command) -> Option<ControlRefusal> {
+        (!Self::is_available(command.kind())).then(|| ControlRefusal {
+            code: ControlCode::PreconditionFailed,
+            detail: Some(Detail::InvalidArgument),
+            message: format!(
+                "{} on {}: this command is not available yet in this version",
+                command.kind(),
+                command.namespace
+            ),
+        })
     }
 
     /// Whether recovery is complete, so that listeners may serve.

@@ -164,6 +164,7 @@ impl Run<'_> {
     /// Publishes the progress for whoever inspects.
     fn show(&self) {
         self.line.show_drain(self.ticket.receipt.key(), self.report.clone());
+        self.control.metrics.changes.stir();
     }
 
     fn is_superseded(&self) -> bool {

@@ -389,14 +389,13 @@ impl Control {
             .map(|state| (state.role().map_or("unknown", |role| role_label(role)), state.name()))
             .collect();
         self.metrics.fence.namespaces(states);
-        let oldest = gates
-            .iter()
-            .filter(|gate| is_active(gate))
-            .filter_map(|gate| self.known_line(gate.namespace())?.active_since_ms())
-            .min();
+        let active: Vec<_> = gates.iter().filter(|gate| is_active(gate)).collect();
+        let since = |gate: &&Arc<Gate>| self.known_line(gate.namespace())?.active_since_ms();
+        let oldest = active.iter().copied().filter_map(|gate| since(&gate)).min();
         let now = self.clock.now_ms();
         let age = oldest.map(|since| Duration::from_millis(now.saturating_sub(since)));
-        self.metrics.fence.oldest_active(age);
+        self.metrics.fence.active(active.len() as u64, age);
+        self.metrics.engine.engines(self.engines().len());
         let held: Vec<_> = gates.iter().map(|gate| gate.held()).collect();
         let since = held.iter().filter_map(|sight| sight.since_ms).min();
         let waited = since.map(|since| self.now_monotonic_ms().saturating_sub(since));

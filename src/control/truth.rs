@@ -106,6 +106,7 @@ impl Control {
         let active = record.filter(|record| record.state.is_active());
         line.set_active_since_ms(active.map(|record| record.created_at_ms));
         line.publish(record.map_or(Revision(0), |record| record.revision));
+        self.metrics.changes.stir();
     }
 
     /// Publishes a truth as read: closed, where nothing can be known.
@@ -127,6 +128,7 @@ impl Control {
         self.gates.gate(&line.namespace).close_as_unknown();
         let now = self.clock.now_ms();
         line.set_active_since_ms(Some(line.active_since_ms().unwrap_or(now)));
+        self.metrics.changes.stir();
     }
 
     /// Publishes a truth where the gate shows something else: an overlay that is over, or a

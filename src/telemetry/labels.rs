@@ -70,6 +70,19 @@ pub const REPLAYS: &[&str] = &["replay", "conflict"];
 pub const PARTINGS: &[&str] =
     &["admitted", "refused", "expired", "no_room", "cancelled", "gone", "ended"];
 
+/// Whether a client connection was taken.
+pub const CONNECTIONS: &[&str] = &["accepted", "refused"];
+
+/// Which way bytes were relayed.
+pub const DIRECTIONS: &[&str] = &["to_engine", "to_client"];
+
+/// Whether a statement's class was remembered.
+pub const LOOKUPS: &[&str] = &["hit", "miss"];
+
+/// Classes of programs.
+pub const PROGRAMS: &[&str] =
+    &["read", "write", "ddl", "transaction_control", "session", "lifecycle", "unprovable"];
+
 /// Roles of a fence record; `unknown` when its state can't be established.
 pub const ROLES: &[&str] = &["source", "target", "unknown"];
 
@@ -113,8 +126,7 @@ pub const ROUTES: &[&str] = &[
     "/v1/namespaces/{engine}/{database}/fence/target/validation-query",
     "/v1/namespaces/{engine}/{database}/fence/adopt",
     "/v1/sessions",
-    "/v1/fleet",
-    "/v1/routes",
+    "/v1/events",
     "/v1/openapi.json",
     "/v1/reload",
 ];
@@ -161,8 +173,22 @@ mod tests {
     #[test]
     fn no_list_has_a_value_twice() {
         for list in [
-            COMMANDS, OUTCOMES, DENIALS, SURFACES, DRAINS, FORCED, REPLAYS, PARTINGS, ROLES,
-            STATES, ROUTES, STATUSES,
+            COMMANDS,
+            OUTCOMES,
+            DENIALS,
+            SURFACES,
+            DRAINS,
+            FORCED,
+            REPLAYS,
+            PARTINGS,
+            CONNECTIONS,
+            DIRECTIONS,
+            LOOKUPS,
+            PROGRAMS,
+            ROLES,
+            STATES,
+            ROUTES,
+            STATUSES,
         ] {
             let unique: std::collections::BTreeSet<_> = list.iter().collect();
             assert_eq!(unique.len(), list.len());

@@ -23,6 +23,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::changes::Changes;
 use super::labels::{self, bounded};
 use super::worker::{ProgramClass, Totals, WorkerCounters, WorkerRegistry};
 
@@ -35,6 +36,7 @@ const DRAIN_BUCKETS: [f64; 13] =
     [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 type Label = (&'static str, &'static str);
+type Values = (&'static str, &'static [&'static str]);
 type One = Family<[Label; 1], Counter>;
 type Two = Family<[Label; 2], Counter>;
 
@@ -49,14 +51,16 @@ pub struct FenceMetrics {
     adoptions: Counter,
     namespaces: Family<[Label; 2], Gauge>,
     oldest_active: Gauge<f64, AtomicU64>,
+    active: Gauge,
     held_ended: One,
     held_programs: Gauge,
     held_bytes: Gauge,
     held_oldest: Gauge<f64, AtomicU64>,
+    changes: Arc<Changes>,
 }
 
 impl FenceMetrics {
-    fn register(registry: &mut Registry) -> Self {
+    fn register(registry: &mut Registry, changes: Arc<Changes>) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(DRAIN_BUCKETS);
         let made = Self {
             transitions: Family::default(),
@@ -67,36 +71,67 @@ impl FenceMetrics {
             adoptions: Counter::default(),
             namespaces: Family::default(),
             oldest_active: Gauge::default(),
+            active: Gauge::default(),
             held_ended: Family::default(),
             held_programs: Gauge::default(),
             held_bytes: Gauge::default(),
             held_oldest: Gauge::default(),
+            changes,
         };
-        let all = "Fence commands answered, by outcome; replays and refusals included";
-        registry.register("fence_transitions", all, made.transitions.clone());
-        let drains =
-            "Time from the start of a drain's wait to its proof; unproven ones don't count";
-        registry.register("fence_drain_duration_seconds", drains, made.drains.clone());
-        registry.register("fence_forced", "Work ended by force in a drain", made.forced.clone());
-        registry.register(
-            "fence_replays",
-            "Commands sent again under their id",
-            made.replays.clone(),
-        );
-        let denials = "Client work refused by a fence, once per surface crossed";
-        registry.register("fence_denials", denials, made.denials.clone());
-        registry.register(
-            "fence_adoptions",
-            "Committed adoptions of a fence",
-            made.adoptions.clone(),
-        );
+        made.register_commands(registry);
         let namespaces = "Namespaces by role and fence state";
         registry.register("fence_namespaces", namespaces, made.namespaces.clone());
         let oldest = "Age of the oldest active fence, 0 when there is none";
         registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
+        let active = "Fences that still take something away, as capabilities counts them";
+        registry.register("fence_active", active, made.active.clone());
+        // No store of this version can be restored by the proxy, so nothing ever sets it.
+        let restored = "1 when the store was restored from a backup; this version never does that";
+        registry.register("metastore_restored_from_backup", restored, <Gauge>::default());
         made.register_held(registry);
         made.namespaces([]);
+        made.begin_at_zero();
         made
+    }
+
+    fn register_commands(&self, registry: &mut Registry) {
+        let all = "Fence commands answered, by outcome; replays and refusals included";
+        registry.register("fence_transitions", all, self.transitions.clone());
+        let drains =
+            "Time from the start of a drain's wait to its proof; unproven ones don't count";
+        registry.register("fence_drain_duration_seconds", drains, self.drains.clone());
+        registry.register("fence_forced", "Work ended by force in a drain", self.forced.clone());
+        let replays = "Commands sent again under their id";
+        registry.register("fence_replays", replays, self.replays.clone());
+        let denials = "Client work refused by a fence, once per surface crossed";
+        registry.register("fence_denials", denials, self.denials.clone());
+        let adoptions = "Committed adoptions of a fence";
+        registry.register("fence_adoptions", adoptions, self.adoptions.clone());
+    }
+
+    /// Makes every counter's series, so that the first event is an increase from 0 for whoever
+    /// watches: a series that begins at 1 shows none.
+    fn begin_at_zero(&self) {
+        let pairs = |counters: &Two, (one, ones): Values, (two, twos): Values| {
+            for value in ones {
+                for other in twos {
+                    drop(counters.get_or_create(&[(one, *value), (two, *other)]));
+                }
+            }
+        };
+        let singles = |counters: &One, (label, values): Values| {
+            for value in values {
+                drop(counters.get_or_create(&[(label, *value)]));
+            }
+        };
+        pairs(&self.transitions, ("command", labels::COMMANDS), ("outcome", labels::OUTCOMES));
+        pairs(&self.denials, ("code", labels::DENIALS), ("surface", labels::SURFACES));
+        singles(&self.forced, ("kind", labels::FORCED));
+        singles(&self.replays, ("result", labels::REPLAYS));
+        singles(&self.held_ended, ("outcome", labels::PARTINGS));
+        for kind in labels::DRAINS {
+            drop(self.drains.get_or_create(&[("kind", *kind)]));
+        }
     }
 
     fn register_held(&self, registry: &mut Registry) {
@@ -115,6 +150,7 @@ impl FenceMetrics {
         let command = ("command", bounded(command, labels::COMMANDS));
         let outcome = ("outcome", bounded(outcome, labels::OUTCOMES));
         self.transitions.get_or_create(&[command, outcome]).inc();
+        self.changes.stir();
     }
 
     /// A drain (`write`, `read`, `import`) was proven after this time.
@@ -138,6 +174,19 @@ impl FenceMetrics {
         let code = ("code", bounded(code, labels::DENIALS));
         let surface = ("surface", bounded(surface, labels::SURFACES));
         self.denials.get_or_create(&[code, surface]).inc();
+        self.changes.stir();
+    }
+
+    /// Refusals since the start, as (code, surface, count); pairs that never were are left out.
+    #[must_use]
+    pub fn denied(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let codes = labels::DENIALS.iter().chain([&labels::OTHER]);
+        let pairs = codes.flat_map(|code| labels::SURFACES.iter().map(move |on| (*code, *on)));
+        let count = |(code, on): (&'static str, &'static str)| {
+            let counter = self.denials.get(&[("code", code), ("surface", on)])?;
+            Some((code, on, counter.get()))
+        };
+        pairs.filter_map(count).filter(|(.., count)| *count > 0).collect()
     }
 
     /// A program's being held ended: `admitted`, `refused`, `expired`, `no_room`, `cancelled`,
@@ -145,6 +194,7 @@ impl FenceMetrics {
     pub fn held_ended(&self, outcome: &str) {
         let label = ("outcome", bounded(outcome, labels::PARTINGS));
         self.held_ended.get_or_create(&[label]).inc();
+        self.changes.stir();
     }
 
     /// Sets what is held now, over all namespaces. Call before a scrape.
@@ -178,8 +228,10 @@ impl FenceMetrics {
         }
     }
 
-    /// Sets the age of the oldest active fence; `None` when there is none. Call before a scrape.
-    pub fn oldest_active(&self, age: Option<Duration>) {
+    /// Sets how many fences are active, and the age of the oldest; `None` where its beginning isn't
+    /// known or there is none. Call before a scrape.
+    pub fn active(&self, count: u64, age: Option<Duration>) {
+        self.active.set(i64::try_from(count).unwrap_or(i64::MAX));
         self.oldest_active.set(age.unwrap_or_default().as_secs_f64());
     }
 }
@@ -188,29 +240,24 @@ impl FenceMetrics {
 #[derive(Debug)]
 pub struct EngineMetrics {
     configured: Gauge,
-    up: Gauge,
     orphans: Gauge,
 }
 
 impl EngineMetrics {
     fn register(registry: &mut Registry) -> Self {
-        let made =
-            Self { configured: Gauge::default(), up: Gauge::default(), orphans: Gauge::default() };
+        let made = Self { configured: Gauge::default(), orphans: Gauge::default() };
         registry.register("engines", "Engines in the configuration", made.configured.clone());
-        let up = "Engines whose control connection answered when last asked";
-        registry.register("engine_up", up, made.up.clone());
         let orphans = "Backends whose client is gone and whose end the engine has not confirmed";
         registry.register("orphans", orphans, made.orphans.clone());
         made
     }
 
-    /// How many engines there are, and how many of them answer. Call before a scrape.
-    pub fn engines(&self, configured: usize, up: usize) {
+    /// How many engines are configured. Call before a scrape.
+    pub fn engines(&self, configured: usize) {
         self.configured.set(i64::try_from(configured).unwrap_or(i64::MAX));
-        self.up.set(i64::try_from(up).unwrap_or(i64::MAX));
     }
 
-    /// How many backends are waited for without a client.
+    /// How many backends are waited for without a client. Call before a scrape.
     pub fn orphans(&self, count: usize) {
         self.orphans.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -303,6 +350,8 @@ pub struct Metrics {
     pub engine: EngineMetrics,
     /// The admin surface's own.
     pub admin: AdminMetrics,
+    /// Whether something that people watch has changed.
+    pub changes: Arc<Changes>,
 }
 
 impl Default for Metrics {
@@ -317,11 +366,12 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("fencewire");
         let workers = Arc::new(WorkerRegistry::default());
-        let fence = FenceMetrics::register(&mut registry);
+        let changes = Arc::new(Changes::default());
+        let fence = FenceMetrics::register(&mut registry, Arc::clone(&changes));
         let engine = EngineMetrics::register(&mut registry);
         let admin = AdminMetrics::register(&mut registry);
         registry.register_collector(Box::new(WorkerCollector(Arc::clone(&workers))));
-        Self { registry, workers, fence, engine, admin }
+        Self { registry, workers, fence, engine, admin, changes }
     }
 
     /// Counters for one worker thread; see [`WorkerRegistry::worker`].
@@ -357,6 +407,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::telemetry::table::family_of;
 
     #[test]
     fn names_and_labels_are_the_documented_ones() {
@@ -370,8 +421,8 @@ mod tests {
         metrics.fence.held_ended("no_room");
         metrics.fence.held(4, 99, Some(Duration::from_millis(2500)));
         metrics.fence.namespaces([("source", "SOURCE_DRAINING"), ("source", "SOURCE_DRAINING")]);
-        metrics.fence.oldest_active(Some(Duration::from_millis(1500)));
-        metrics.engine.engines(2, 1);
+        metrics.fence.active(2, Some(Duration::from_millis(1500)));
+        metrics.engine.engines(2);
         metrics.engine.orphans(3);
         metrics.admin.request("/v1/namespaces", 200);
         let worker = metrics.worker();
@@ -395,7 +446,8 @@ mod tests {
             "fencewire_held_bytes 99",
             "fencewire_held_oldest_age_seconds 2.5",
             "fencewire_engines 2",
-            "fencewire_engine_up 1",
+            "fencewire_fence_active 2",
+            "fencewire_metastore_restored_from_backup 0",
             "fencewire_orphans 3",
             r#"fencewire_admin_requests_total{route="/v1/namespaces",status="200"} 1"#,
             "fencewire_sessions 1",
@@ -407,6 +459,7 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line}\nis missing in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        assert_eq!(metrics.fence.denied(), [("MIGRATION_WRITE_FENCED", "pg", 1)]);
     }
 
     #[test]
@@ -444,27 +497,18 @@ mod tests {
         }
         assert_eq!(sizes.len(), 1, "the scrape grows with what callers pass: {sizes:?}");
         assert!(!metrics.encode().contains("old/app"));
-        let allowed = [
-            "command",
-            "outcome",
-            "kind",
-            "result",
-            "code",
-            "surface",
-            "role",
-            "state",
-            "route",
-            "status",
-            "direction",
-            "class",
-            "le",
-        ];
         for line in metrics.encode().lines().filter(|line| !line.starts_with('#')) {
-            let Some((_, rest)) = line.split_once('{') else { continue };
-            let (labels, _) = rest.rsplit_once('}').unwrap();
-            for label in labels.split("\",") {
-                let (name, _) = label.split_once('=').unwrap();
-                assert!(allowed.contains(&name), "unexpected label {name} in {line}");
+            let Some((sample, rest)) = line.split_once('{') else { continue };
+            let family = family_of(sample).unwrap();
+            let (pairs, _) = rest.rsplit_once('}').unwrap();
+            for label in pairs.split("\",") {
+                let (name, value) = label.split_once("=\"").unwrap();
+                if name == "le" {
+                    continue;
+                }
+                let (_, values) = family.labels.iter().find(|(known, _)| *known == name).unwrap();
+                let value = value.trim_end_matches('"');
+                assert!(values.contains(&value) || value == labels::OTHER, "{line}");
             }
         }
     }

@@ -6,8 +6,10 @@
 //! does) and it never lets a namespace, an operation or a caller become a label value.
 
 pub mod audit;
+pub mod changes;
 pub mod labels;
 pub mod metrics;
 pub mod spawn;
+pub mod table;
 pub mod trace;
 pub mod worker;

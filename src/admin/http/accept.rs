@@ -1,18 +1,23 @@
 //! A listener that has only so many connections open at once.
 //!
 //! Purpose: further connections wait in the system's queue instead of taking memory here. The
-//! bound is `limits::ADMIN_CONNECTIONS_MAX`. Called by `admin/http` alone.
+//! bound is `limits::ADMIN_CONNECTIONS_MAX`. A peer that takes nothing of what is sent to it for
+//! `limits::ADMIN_STALL_MS` is dropped, so that nobody keeps a place by not reading. Called by
+//! `admin/http` alone.
 
+use std::future::Future as _;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 
 use crate::base::limits;
 
@@ -30,7 +35,17 @@ impl Bounded {
 /// A connection and the room it takes.
 pub(super) struct Admitted {
     stream: TcpStream,
+    /// Runs while the peer takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    patience: Duration,
     _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Admitted {
+    fn new(stream: TcpStream) -> Self {
+        let patience = Duration::from_millis(limits::ADMIN_STALL_MS);
+        Self { stream, stalled: None, patience, _room: None }
+    }
 }
 
 impl Listener for Bounded {
@@ -42,7 +57,7 @@ impl Listener for Bounded {
         // The semaphore is never closed; without a permit the connection would still be served.
         let room = Arc::clone(&self.room).acquire_owned().await.ok();
         let (stream, address) = Listener::accept(&mut self.listener).await;
-        (Admitted { stream, _room: room }, address)
+        (Admitted { _room: room, ..Admitted::new(stream) }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -66,7 +81,17 @@ impl AsyncWrite for Admitted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let this = &mut *self;
+        if let Poll::Ready(written) = Pin::new(&mut this.stream).poll_write(cx, buf) {
+            this.stalled = None;
+            return Poll::Ready(written);
+        }
+        let patience = this.patience;
+        let stalled = this.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
+        stalled.as_mut().poll(cx).map(|()| {
+            let words = format!("the peer took nothing for {patience:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, words))
+        })
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -75,5 +100,49 @@ impl AsyncWrite for Admitted {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn pair(patience: Duration) -> (Admitted, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        (Admitted { patience, ..Admitted::new(stream) }, peer)
+    }
+
+    /// Writes until it fails or a lot is written.
+    async fn fill(admitted: &mut Admitted) -> io::Result<()> {
+        for _ in 0..1_000 {
+            admitted.write_all(&[b'x'; 64 << 10]).await?;
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_dropped_and_a_slow_one_is_not() {
+        let (mut admitted, idle) = pair(Duration::from_millis(300)).await;
+        let bound = Duration::from_mins(2);
+        let error = tokio::time::timeout(bound, fill(&mut admitted)).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        drop(idle);
+
+        let (mut admitted, mut peer) = pair(Duration::from_mins(1)).await;
+        let reading = crate::telemetry::spawn::spawn_named("peer", async move {
+            let mut chunk = vec![0; 4 << 10];
+            let mut all = 0;
+            while let Ok(n @ 1..) = peer.read(&mut chunk).await {
+                all += n;
+            }
+            all
+        });
+        fill(&mut admitted).await.unwrap();
+        drop(admitted);
+        assert_eq!(reading.await.unwrap(), 1_000 * (64 << 10));
     }
 }

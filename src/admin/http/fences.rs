@@ -15,20 +15,20 @@ use axum::http::{HeaderMap, HeaderValue, Response};
 
 use super::AdminApi;
 use super::fields::{BadBody, Fields};
-use super::refusal::{json_answer, plain, precondition};
+use super::refusal::{coded, json_answer, plain, precondition};
 use crate::admin::view;
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::control::status::InspectError;
 use crate::fence::code::{ControlCode, Detail};
-use crate::fence::command::{Actor, ActorSurface, Arguments, Command};
+use crate::fence::command::{Actor, ActorSurface, Arguments, Command, CommandKind};
 use crate::store::StoreError;
 
 /// The header of the second key, which adoptions need.
 pub(crate) const ADOPTION_KEY_HEADER: &str = "x-fencewire-adoption-key";
 
-type Names = Result<Path<(String, String)>, PathRejection>;
-type Answered = Response<Body>;
+pub(super) type Names = Result<Path<(String, String)>, PathRejection>;
+pub(super) type Answered = Response<Body>;
 
 /// The namespace of a path; its parts arrive percent-decoded, so a database name may hold slashes.
 fn namespace(names: Names) -> Result<Namespace, Box<Answered>> {
@@ -83,9 +83,9 @@ async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
     }
 }
 
-/// Which command a route is for.
-#[derive(Clone, Copy)]
-enum Wanted {
+/// Which command a route is for, of those that this version does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
     Acquire,
     Release,
     SetRead,
@@ -93,7 +93,25 @@ enum Wanted {
     Adopt,
 }
 
-fn parse(namespace: Namespace, wanted: Wanted, bytes: &[u8]) -> Result<Command, BadBody> {
+impl Wanted {
+    /// The command's kind.
+    pub(super) const fn kind(self) -> CommandKind {
+        match self {
+            Self::Acquire => CommandKind::AcquireSourceWriteFence,
+            Self::Release => CommandKind::ReleaseSourceWriteFence,
+            Self::SetRead => CommandKind::SetSourceReadFence,
+            Self::ClearRead => CommandKind::ClearSourceReadFence,
+            Self::Adopt => CommandKind::AdoptFence,
+        }
+    }
+}
+
+/// Reads a command's body, strictly.
+pub(super) fn parse(
+    namespace: Namespace,
+    wanted: Wanted,
+    bytes: &[u8],
+) -> Result<Command, BadBody> {
     let mut fields = Fields::of_body(bytes)?;
     let (operation, command) = (fields.operation()?, fields.command()?);
     let (expected_state, expected_revision) = fields.expectation()?;
@@ -116,14 +134,15 @@ fn parse(namespace: Namespace, wanted: Wanted, bytes: &[u8]) -> Result<Command, 
     Ok(Command { namespace, operation, command, expected_state, expected_revision, arguments })
 }
 
-async fn command(
-    api: &AdminApi,
+/// `POST` of a command; an adoption has the second key in [`ADOPTION_KEY_HEADER`].
+pub(super) async fn command(
+    State(api): State<Arc<AdminApi>>,
     names: Names,
-    second_key: Option<&HeaderValue>,
+    headers: HeaderMap,
     body: Body,
     wanted: Wanted,
 ) -> Answered {
-    let namespace = match may_command(api, names) {
+    let namespace = match may_command(&api, names) {
         Ok(namespace) => namespace,
         Err(refused) => return *refused,
     };
@@ -135,61 +154,15 @@ async fn command(
         Ok(command) => command,
         Err(error) => return precondition(Detail::InvalidArgument, &error.to_string()),
     };
+    let second_key = headers.get(ADOPTION_KEY_HEADER);
     let actor = Actor {
         surface: ActorSurface::AdminHttp,
         name: "admin key".to_owned(),
-        has_adoption_key: matches(api, second_key),
+        has_adoption_key: wanted == Wanted::Adopt && matches(&api, second_key),
     };
     // The command runs on a task of its own; if this handler is dropped, it goes on.
     let answer = api.control.execute(actor, command).await;
     json_answer(answer.code.http_status(), &view::answer(&answer, api.shown))
-}
-
-/// `POST …/source/acquire-write-fence`.
-pub(super) async fn acquire(
-    State(api): State<Arc<AdminApi>>,
-    names: Names,
-    body: Body,
-) -> Answered {
-    command(&api, names, None, body, Wanted::Acquire).await
-}
-
-/// `POST …/source/release-write-fence`.
-pub(super) async fn release(
-    State(api): State<Arc<AdminApi>>,
-    names: Names,
-    body: Body,
-) -> Answered {
-    command(&api, names, None, body, Wanted::Release).await
-}
-
-/// `POST …/source/set-read-fence`.
-pub(super) async fn set_read(
-    State(api): State<Arc<AdminApi>>,
-    names: Names,
-    body: Body,
-) -> Answered {
-    command(&api, names, None, body, Wanted::SetRead).await
-}
-
-/// `POST …/source/clear-read-fence`.
-pub(super) async fn clear_read(
-    State(api): State<Arc<AdminApi>>,
-    names: Names,
-    body: Body,
-) -> Answered {
-    command(&api, names, None, body, Wanted::ClearRead).await
-}
-
-/// `POST …/adopt`, with the second key in [`ADOPTION_KEY_HEADER`].
-pub(super) async fn adopt(
-    State(api): State<Arc<AdminApi>>,
-    names: Names,
-    headers: HeaderMap,
-    body: Body,
-) -> Answered {
-    let second_key = headers.get(ADOPTION_KEY_HEADER);
-    command(&api, names, second_key, body, Wanted::Adopt).await
 }
 
 /// Whether a header holds the adoption key. Nobody has it where none is configured.
@@ -246,11 +219,7 @@ pub(super) async fn inspect(
 fn store_error(error: &StoreError) -> Answered {
     match error {
         StoreError::Corrupt { detail, .. } => {
-            let code = ControlCode::StateUnavailable;
-            let body = serde_json::json!({
-                "outcome": code.name(), "detail": detail.name(), "error": error.to_string(),
-            });
-            json_answer(code.http_status(), &body)
+            coded(ControlCode::StateUnavailable, *detail, &error.to_string())
         }
         StoreError::Unavailable { .. }
         | StoreError::Inconsistent { .. }

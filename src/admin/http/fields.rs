@@ -56,6 +56,8 @@ impl Fields {
     }
 
     fn optional(&mut self, field: &str) -> Option<Value> {
+        #[cfg(test)]
+        asked::note(self.name(field));
         self.left.remove(field).filter(|value| !value.is_null())
     }
 
@@ -205,6 +207,30 @@ impl Fields {
         };
         inner.done()?;
         Ok(Some(DrainPolicy { deadline_ms, on_deadline, in_flight, hold_ms }))
+    }
+}
+
+/// Which fields were asked for on this thread, so that the API's description can be held against
+/// the reader.
+#[cfg(test)]
+pub(super) mod asked {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    pub(super) fn note(name: String) {
+        NAMES.with_borrow_mut(|names| names.insert(name));
+    }
+
+    pub(in crate::admin::http) fn forget() {
+        NAMES.with_borrow_mut(BTreeSet::clear);
+    }
+
+    pub(in crate::admin::http) fn names() -> BTreeSet<String> {
+        NAMES.with_borrow(BTreeSet::clone)
     }
 }
 

@@ -5,11 +5,15 @@
 //! command. A client that hangs up doesn't stop its command.
 //!
 //! Callers: `app` builds [`AdminApi`] and runs [`serve`]. It reaches fences through `control`
-//! alone, and reload through [`Reload`]. No TLS of its own yet: bind it to a private address.
+//! alone, and reload through [`Reload`]. `/` is the status page (`page.rs`), fed by `events.rs`. No
+//! TLS of its own yet: bind it to a private address.
 
 mod accept;
+mod events;
 mod fences;
 mod fields;
+mod openapi;
+mod page;
 mod refusal;
 mod routes;
 
@@ -35,7 +39,9 @@ use crate::control::Control;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spawn::spawn_named;
 
+pub use events::Events;
 pub(crate) use fences::ADOPTION_KEY_HEADER;
+pub use openapi::document;
 pub use routes::router;
 
 /// What a reload answers: what changed, or why it can't while running; one sentence each.
@@ -66,6 +72,8 @@ pub struct AdminApi {
     pub shown: Shown,
     /// Reads the configuration again.
     pub reload: Arc<dyn Reload>,
+    /// Who watches.
+    pub events: Events,
 }
 
 /// Serves the API until `stop` completes; requests that run then are finished. A connection,
@@ -91,6 +99,11 @@ async fn serve_within(
 ) {
     let mut listener = accept::Bounded::new(listener);
     let router = router(&api);
+    let watched = Arc::clone(&api);
+    let feed = spawn_named("status-feed", async move {
+        let changes = Arc::clone(&watched.metrics.changes);
+        watched.events.feed(&changes, || events::status(&watched)).await;
+    });
     let graceful = GracefulShutdown::new();
     let mut stop = pin!(stop);
     loop {
@@ -110,5 +123,7 @@ async fn serve_within(
         }));
     }
     drop(listener);
+    feed.abort();
+    api.events.end();
     graceful.shutdown().await;
 }

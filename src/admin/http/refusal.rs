@@ -44,7 +44,11 @@ pub(super) fn unauthorised(failure: AuthFailure) -> Response<Body> {
 
 /// A precondition that doesn't hold, found before the command reached `control`.
 pub(super) fn precondition(detail: Detail, message: &str) -> Response<Body> {
-    let code = ControlCode::PreconditionFailed;
+    coded(ControlCode::PreconditionFailed, detail, message)
+}
+
+/// A refusal with a code of the contract, in the shape of a command's answer.
+pub(super) fn coded(code: ControlCode, detail: Detail, message: &str) -> Response<Body> {
     let body = json!({
         "outcome": code.name(),
         "replayed": false,

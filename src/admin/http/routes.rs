@@ -1,8 +1,10 @@
 //! Paths, who may use them, and the answers that need no fence.
 //!
-//! Purpose: the route table. Each route is counted under its template and guarded before its
-//! handler sees anything; a path that isn't a route is answered 404 behind the same guard, so that
-//! nobody without the key learns which paths exist.
+//! Purpose: the one route table ([`ROUTES`]): the router is built from it, and so is the API's
+//! description (`openapi.rs`), so neither can know a route that the other doesn't. Each route is
+//! counted under its template and guarded before its handler sees anything; a path that isn't a
+//! route is answered 404 behind the same guard, so that nobody without the key learns which paths
+//! exist.
 
 use std::sync::Arc;
 
@@ -15,13 +17,15 @@ use axum::routing::{MethodRouter, get, post};
 use serde_json::json;
 
 use super::AdminApi;
-use super::fences;
+use super::fences::{self, Wanted};
 use super::refusal::{json_answer, plain, text_answer, unauthorised};
+use super::{events, openapi, page};
 use crate::admin::view;
+use crate::fence::command::CommandKind;
 
 /// Who may use a route.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
     /// Anybody who reaches the listener.
     Open,
     /// Whoever has the key.
@@ -30,49 +34,148 @@ enum Access {
     Metrics,
 }
 
-const FENCE: &str = "/v1/namespaces/{engine}/{database}/fence";
-const ACQUIRE: &str = "/v1/namespaces/{engine}/{database}/fence/source/acquire-write-fence";
-const RELEASE: &str = "/v1/namespaces/{engine}/{database}/fence/source/release-write-fence";
+/// What a route is for; each has a handler, and a description in `openapi.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Page,
+    Health,
+    Ready,
+    Metrics,
+    Capabilities,
+    Namespaces,
+    Sessions,
+    Events,
+    Document,
+    Reload,
+    Inspect,
+    Command(Wanted),
+    /// A command of the contract that this version doesn't do yet.
+    Later(CommandKind),
+    /// The contract's query of a target that is being validated; not in this version either.
+    ValidationQuery,
+}
 
-const ADOPT: &str = "/v1/namespaces/{engine}/{database}/fence/adopt";
+/// One route.
+pub(super) struct Route {
+    pub(super) template: &'static str,
+    pub(super) access: Access,
+    pub(super) purpose: Purpose,
+}
 
-const SET_READ: &str = "/v1/namespaces/{engine}/{database}/fence/source/set-read-fence";
-const CLEAR_READ: &str = "/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence";
+const fn route(template: &'static str, access: Access, purpose: Purpose) -> Route {
+    Route { template, access, purpose }
+}
 
-/// Commands of the contract that this version doesn't do yet.
-const LATER: [&str; 7] = [
-    "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
-    "/v1/namespaces/{engine}/{database}/fence/target/seal-import",
-    "/v1/namespaces/{engine}/{database}/fence/target/validation-receipt",
-    "/v1/namespaces/{engine}/{database}/fence/target/publish-readable",
-    "/v1/namespaces/{engine}/{database}/fence/target/enable-writes",
-    "/v1/namespaces/{engine}/{database}/fence/target/abort",
-    "/v1/namespaces/{engine}/{database}/fence/target/validation-query",
+const fn later(template: &'static str, kind: CommandKind) -> Route {
+    route(template, Access::Key, Purpose::Later(kind))
+}
+
+const fn command(template: &'static str, wanted: Wanted) -> Route {
+    route(template, Access::Key, Purpose::Command(wanted))
+}
+
+/// Every route there is. Each answers one method, [`Purpose::method`].
+pub(super) const ROUTES: &[Route] = &[
+    route("/", Access::Open, Purpose::Page),
+    route("/healthz", Access::Open, Purpose::Health),
+    route("/readyz", Access::Open, Purpose::Ready),
+    route("/metrics", Access::Metrics, Purpose::Metrics),
+    route("/v1/fence/capabilities", Access::Open, Purpose::Capabilities),
+    route("/v1/namespaces", Access::Key, Purpose::Namespaces),
+    route("/v1/sessions", Access::Key, Purpose::Sessions),
+    route("/v1/events", Access::Key, Purpose::Events),
+    route("/v1/openapi.json", Access::Key, Purpose::Document),
+    route("/v1/reload", Access::Key, Purpose::Reload),
+    route("/v1/namespaces/{engine}/{database}/fence", Access::Key, Purpose::Inspect),
+    command("/v1/namespaces/{engine}/{database}/fence/source/acquire-write-fence", Wanted::Acquire),
+    command("/v1/namespaces/{engine}/{database}/fence/source/release-write-fence", Wanted::Release),
+    command("/v1/namespaces/{engine}/{database}/fence/adopt", Wanted::Adopt),
+    command("/v1/namespaces/{engine}/{database}/fence/source/set-read-fence", Wanted::SetRead),
+    command("/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence", Wanted::ClearRead),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
+        CommandKind::CreateTargetQuarantined,
+    ),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/seal-import",
+        CommandKind::SealTargetImport,
+    ),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/validation-receipt",
+        CommandKind::RecordTargetValidation,
+    ),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/publish-readable",
+        CommandKind::PublishTargetReadableWriteFenced,
+    ),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/enable-writes",
+        CommandKind::EnableTargetWrites,
+    ),
+    later(
+        "/v1/namespaces/{engine}/{database}/fence/target/abort",
+        CommandKind::AbortQuarantinedTarget,
+    ),
+    route(
+        "/v1/namespaces/{engine}/{database}/fence/target/validation-query",
+        Access::Key,
+        Purpose::ValidationQuery,
+    ),
 ];
+
+/// How a route is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Get,
+    Post,
+}
+
+impl Purpose {
+    /// The one method of its routes (GET brings HEAD with it).
+    pub(super) const fn method(self) -> Method {
+        match self {
+            Self::Page
+            | Self::Health
+            | Self::Ready
+            | Self::Metrics
+            | Self::Capabilities
+            | Self::Namespaces
+            | Self::Sessions
+            | Self::Events
+            | Self::Document
+            | Self::Inspect => Method::Get,
+            Self::Reload | Self::Command(_) | Self::Later(_) | Self::ValidationQuery => {
+                Method::Post
+            }
+        }
+    }
+
+    fn handler(self) -> MethodRouter<Arc<AdminApi>> {
+        match self {
+            Self::Page => get(page::page),
+            Self::Health => get(healthz),
+            Self::Ready => get(readyz),
+            Self::Metrics => get(metrics),
+            Self::Capabilities => get(capabilities),
+            Self::Namespaces => get(namespaces),
+            Self::Sessions => get(sessions),
+            Self::Events => get(events::events),
+            Self::Document => get(document),
+            Self::Reload => post(reload),
+            Self::Inspect => get(fences::inspect),
+            Self::Command(wanted) => post(move |state, names, headers, body| {
+                fences::command(state, names, headers, body, wanted)
+            }),
+            Self::Later(_) | Self::ValidationQuery => post(fences::later),
+        }
+    }
+}
 
 /// The whole API.
 pub fn router(api: &Arc<AdminApi>) -> Router {
-    let guard = |template, access, methods| guarded(api, template, access, methods);
     let mut router = Router::new();
-    for (template, access, methods) in [
-        ("/healthz", Access::Open, get(healthz)),
-        ("/readyz", Access::Open, get(readyz)),
-        ("/metrics", Access::Metrics, get(metrics)),
-        ("/v1/fence/capabilities", Access::Open, get(capabilities)),
-        ("/v1/namespaces", Access::Key, get(namespaces)),
-        ("/v1/sessions", Access::Key, get(sessions)),
-        ("/v1/reload", Access::Key, post(reload)),
-        (FENCE, Access::Key, get(fences::inspect)),
-        (ACQUIRE, Access::Key, post(fences::acquire)),
-        (RELEASE, Access::Key, post(fences::release)),
-        (SET_READ, Access::Key, post(fences::set_read)),
-        (CLEAR_READ, Access::Key, post(fences::clear_read)),
-        (ADOPT, Access::Key, post(fences::adopt)),
-    ] {
-        router = router.route(template, guard(template, access, methods));
-    }
-    for template in LATER {
-        router = router.route(template, guard(template, Access::Key, post(fences::later)));
+    for route in ROUTES {
+        router = router.route(route.template, guarded(api, route));
     }
     let lost = Arc::clone(api);
     router.with_state(Arc::clone(api)).fallback(move |request: Request| {
@@ -80,21 +183,16 @@ pub fn router(api: &Arc<AdminApi>) -> Router {
         async move {
             let answer = allowed(&api, Access::Key, &request)
                 .err()
-                .unwrap_or_else(|| plain(404, "there is no such route; see the API's description"));
+                .unwrap_or_else(|| plain(404, "there is no such route; see /v1/openapi.json"));
             counted(&api, "other", answer)
         }
     })
 }
 
 /// Checks who asks and counts what is answered.
-fn guarded(
-    api: &Arc<AdminApi>,
-    template: &'static str,
-    access: Access,
-    methods: MethodRouter<Arc<AdminApi>>,
-) -> MethodRouter<Arc<AdminApi>> {
-    let api = Arc::clone(api);
-    methods.layer(from_fn(move |request: Request, next: Next| {
+fn guarded(api: &Arc<AdminApi>, route: &Route) -> MethodRouter<Arc<AdminApi>> {
+    let (api, template, access) = (Arc::clone(api), route.template, route.access);
+    route.purpose.handler().layer(from_fn(move |request: Request, next: Next| {
         let api = Arc::clone(&api);
         async move {
             let answer = match allowed(&api, access, &request) {
@@ -105,7 +203,6 @@ fn guarded(
         }
     }))
 }
-
 fn counted(api: &AdminApi, template: &'static str, answer: Response<Body>) -> Response<Body> {
     api.metrics.admin.request(template, answer.status().as_u16());
     answer
@@ -157,6 +254,10 @@ async fn namespaces(State(api): State<Arc<AdminApi>>) -> Response<Body> {
 async fn sessions(State(api): State<Arc<AdminApi>>) -> Response<Body> {
     let (lines, more) = api.control.sessions();
     json_answer(200, &view::sessions(&lines, more))
+}
+
+async fn document() -> Response<Body> {
+    json_answer(200, &openapi::document())
 }
 
 async fn reload(State(api): State<Arc<AdminApi>>) -> Response<Body> {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{AdminApi, Reload, ReloadFuture, serve_within};
+use super::openapi::tests::{is_a_status, is_described};
+use super::{AdminApi, Events, Reload, ReloadFuture, serve_within};
 use crate::admin::auth::AdminKey;
 use crate::admin::view::Shown;
 use crate::control::tests::Rig;
@@ -52,6 +53,19 @@ impl Server {
     }
 
     async fn started(head: Duration, key: bool, open_metrics: bool) -> Self {
+        Self::serving(head, key, open_metrics, std::future::pending()).await
+    }
+
+    async fn stopping(stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::serving(Duration::from_mins(1), true, false, stop).await
+    }
+
+    async fn serving(
+        head: Duration,
+        key: bool,
+        open_metrics: bool,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let rig = Rig::new().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -64,9 +78,9 @@ impl Server {
             open_metrics,
             shown: Shown { literals: false },
             reload: Arc::new(Reloads(Mutex::new(reloads))),
+            events: Events::default(),
         });
-        let task =
-            spawn_named("admin-test", serve_within(head, listener, api, std::future::pending()));
+        let task = spawn_named("admin-test", serve_within(head, listener, api, stop));
         Self { rig, address, task }
     }
 
@@ -85,10 +99,13 @@ impl Server {
     async fn text(&self, method: &str, path: &str, key: Option<&str>, body: &str) -> (u16, String) {
         let mut stream = self.send(method, path, key, body).await;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        // Events never end: one that is answered where nothing should be must not hang the test.
+        let whole = stream.read_to_string(&mut answer);
+        tokio::time::timeout(Duration::from_mins(2), whole).await.unwrap().unwrap();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(!head.contains("chunked"), "{head}");
+        is_described(method, path, status, body);
         (status, body.to_owned())
     }
 
@@ -273,7 +290,10 @@ async fn bad_requests_say_which_field_and_reach_no_command() {
     assert_eq!(server.text("POST", ACQUIRE, Some(KEY), "").await.0, 412);
     let (status, body) = server.get(&format!("{FENCE}?receipts=some")).await;
     assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-    assert!(!server.rig.metrics.encode().contains("fencewire_fence_transitions_total{"));
+    let metrics = server.rig.metrics.encode();
+    let mut counted =
+        metrics.lines().filter(|l| l.starts_with("fencewire_fence_transitions_total"));
+    assert!(counted.all(|line| line.ends_with(" 0")), "{metrics}");
 }
 
 #[tokio::test]
@@ -349,6 +369,155 @@ async fn requests_are_counted_under_their_template() {
     assert!(text.contains(&format!("fencewire_admin_requests_total{labels} 1")), "{text}");
     assert!(!text.contains("secret"));
     tokio::time::timeout(Duration::from_secs(5), server.get("/healthz")).await.unwrap();
+}
+
+/// Each described route answers its method with the key, and no other.
+#[tokio::test]
+async fn described_routes_are_served_and_no_other_methods() {
+    let server = Server::new().await;
+    let (status, served) = server.get("/v1/openapi.json").await;
+    assert_eq!((status, &served), (200, &super::document()));
+    for (template, item) in served["paths"].as_object().unwrap() {
+        if template == "/v1/events" {
+            continue;
+        }
+        let path = template.replace("{engine}", "old").replace("{database}", "app");
+        for method in ["GET", "POST"] {
+            let (status, body) = server.text(method, &path, Some(KEY), "{}").await;
+            let described = item.get(method.to_lowercase()).is_some();
+            assert_eq!(status == 405, !described, "{method} {path}: {status} {body}");
+            assert!(!body.contains("no such route"), "{method} {path}");
+        }
+        for method in ["PUT", "DELETE", "PATCH"] {
+            assert_eq!(server.text(method, &path, Some(KEY), "").await.0, 405, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_status_page_is_open_and_lets_nothing_else_run() {
+    let server = Server::new().await;
+    let mut stream = server.send("GET", "/", None, "").await;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("<title>Fencewire</title>"));
+    for line in [
+        "content-security-policy: default-src 'none'; script-src 'sha256-",
+        "require-trusted-types-for 'script'",
+        "x-content-type-options: nosniff",
+        "cache-control: no-store",
+    ] {
+        assert!(head.contains(line), "{line} is not in\n{head}");
+    }
+}
+
+/// A listener of `/v1/events` that reads event by event.
+struct Listening {
+    stream: TcpStream,
+    text: String,
+}
+
+impl Listening {
+    async fn at(server: &Server) -> Self {
+        let stream = server.send("GET", "/v1/events", Some(KEY), "").await;
+        Self { stream, text: String::new() }
+    }
+
+    /// The next status; `None` when the stream has ended.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((_, rest)) = self.text.split_once("data: ")
+                && let Some((data, rest)) = rest.split_once("\n\n")
+            {
+                let value = serde_json::from_str(data).unwrap();
+                self.text = rest.to_owned();
+                is_a_status(&value);
+                return Some(value);
+            }
+            let mut chunk = vec![0; 64 << 10];
+            let read = tokio::time::timeout(Duration::from_mins(1), self.stream.read(&mut chunk));
+            let n = read.await.unwrap().unwrap();
+            if n == 0 {
+                return None;
+            }
+            // Events are smaller than a chunk of the encoding here, so none is cut by its marks.
+            self.text.push_str(std::str::from_utf8(&chunk[..n]).unwrap());
+        }
+    }
+
+    async fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..100 {
+            let status = self.next().await.expect("the stream goes on");
+            if holds(&status) {
+                return status;
+            }
+        }
+        panic!("never told: {what}");
+    }
+}
+
+#[tokio::test]
+async fn events_tell_what_changes_to_whoever_has_the_key() {
+    let server = Server::new().await;
+    for key in [None, Some("wrong wrong wrong wrong")] {
+        assert_eq!(server.text("GET", "/v1/events", key, "").await.0, 401);
+    }
+    let mut listening = Listening::at(&server).await;
+    let first = listening.next().await.unwrap();
+    assert_eq!((&first["active_fences"], &first["denials"]), (&json!(0), &json!([])));
+    let (_seat, lease) = server.rig.writer(7, 70);
+    server.post(ACQUIRE, &acquire(1, 0)).await;
+    let state = |status: &Value| status["namespaces"][0]["state"].clone();
+    let draining = listening.until("a drain", |s| state(s) == "SOURCE_DRAINING").await;
+    assert_eq!(draining["namespaces"][0]["blockers"][0]["session"], 7);
+    lease.answered();
+    server.post(ACQUIRE, &acquire(1, 0)).await;
+    listening.until("a fence", |s| state(s) == "SOURCE_WRITE_FENCED").await;
+    server.rig.metrics.fence.denial("MIGRATION_WRITE_FENCED", "pg");
+    let told = json!([{ "code": "MIGRATION_WRITE_FENCED", "surface": "pg", "count": 1 }]);
+    listening.until("a refusal", |s| s["denials"] == told).await;
+}
+
+#[tokio::test]
+async fn listeners_are_bounded_and_leave_their_places() {
+    let server = Server::new().await;
+    let mut all = Vec::new();
+    for _ in 0..crate::base::limits::EVENT_LISTENERS_MAX {
+        let mut listening = Listening::at(&server).await;
+        listening.next().await.unwrap();
+        all.push(listening);
+    }
+    let (status, body) = server.text("GET", "/v1/events", Some(KEY), "").await;
+    assert_eq!(status, 503, "{body}");
+    all.pop();
+    // The place is free when the connection's end is noticed.
+    let patience = std::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        let mut stream = server.send("GET", "/v1/events", Some(KEY), "").await;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        if &head == b"HTTP/1.1 200" {
+            break;
+        }
+        assert!(std::time::Instant::now() < patience, "the place is never free again");
+    }
+}
+
+/// A stop doesn't wait for those who watch.
+#[tokio::test]
+async fn a_stop_ends_the_listeners() {
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = Server::stopping(async { drop(stopped.await) }).await;
+    let mut listening = Listening::at(&server).await;
+    listening.next().await.unwrap();
+    stop.send(()).unwrap();
+    let mut server = server;
+    let ended = async {
+        while listening.next().await.is_some() {}
+        (&mut server.task).await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Commands against a real store, real gates and a scripted engine.
 
 mod commands;
+mod counts;
 mod doubles;
 mod doubt;
 mod drains;
