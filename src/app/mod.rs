@@ -155,10 +155,7 @@ impl App {
         let started = Instant::now();
         let mut claims = claim(&config)?;
         let bound = bind_clients(&config).await?;
-        let admin_address = config.admin.http.to_string();
-        let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
-        let admin_listener = TcpListener::bind(&admin_address).await.map_err(admin_error)?;
-        let admin_at = admin_listener.local_addr().map_err(admin_error)?;
+        let (admin_listener, admin_at) = bind_admin(&config).await?;
         let (key, adoption_key) = keys(&config)?;
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -422,6 +419,15 @@ fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), 
         handles.push(control);
     }
     Ok((engines, endpoints, handles))
+}
+
+/// Cancel safety: nothing is bound when this is dropped.
+async fn bind_admin(config: &Config) -> Result<(TcpListener, std::net::SocketAddr), AppError> {
+    let address = config.admin.http.to_string();
+    let failed = |source| AppError::Admin { address: address.clone(), source };
+    let listener = TcpListener::bind(&address).await.map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    Ok((listener, at))
 }
 
 /// What no other process may have at the same time.

@@ -67,6 +67,10 @@ impl Wait {
         Some(Ended { by_answer: waited - by_engine, by_engine })
     }
 
+    /// Waits until nothing is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost but the wait; the counts are kept.
     async fn wait(&mut self) -> Ended {
         let gate = Arc::clone(&self.gate);
         loop {
