@@ -299,7 +299,11 @@ impl Packet<'_, '_, '_> {
                 Program::of_schema(command, class, argument)
             }
             (Judge::Opcode(class), Command::ChangeUser) => match new_schema(argument) {
-                Some(schema) => Program::of_schema(command, class, schema),
+                Some((schema, rest)) => {
+                    let collation = rest.get(..2).and_then(|number| number.try_into().ok());
+                    let collation = collation.map(u16::from_le_bytes);
+                    Program { collation, ..Program::of_schema(command, class, schema) }
+                }
                 None => Program { anywhere: true, ..Program::of_opcode(command, class) },
             },
             (Judge::Opcode(class), _) => Program::of_opcode(command, class),
@@ -353,10 +357,11 @@ const fn wanted(command: Command) -> usize {
 /// Opcode and number of a command about a prepared statement.
 const STATEMENT_HEAD: usize = 5;
 
-/// The schema in a COM_CHANGE_USER: behind the user's name and a proof with its length in front.
-fn new_schema(argument: &[u8]) -> Option<&[u8]> {
+/// The schema in a COM_CHANGE_USER, behind the user's name and a proof with its length in front; and
+/// what follows it.
+fn new_schema(argument: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, rest) = frame::text(argument)?;
     let (length, rest) = rest.split_first()?;
     let (_, rest) = rest.split_at_checked(usize::from(*length))?;
-    frame::text(rest).map(|(schema, _)| schema)
+    frame::text(rest)
 }

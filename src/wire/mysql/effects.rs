@@ -183,6 +183,11 @@ impl Conversation {
         } else if change_user {
             let schema = program.schema.clone().unwrap_or_default();
             self.move_to(&schema);
+            // As at a login.
+            if let Some(collation) = program.collation {
+                let flavour = self.lexing.server.flavour;
+                self.lexing.encoding = MyEncoding::from_collation(collation, flavour);
+            }
         }
     }
 }

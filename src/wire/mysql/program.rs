@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) executed: Option<Known>,
     /// A schema that its opcode names.
     pub(crate) schema: Option<String>,
+    /// The number of the character set that a change of user begins with.
+    pub(crate) collation: Option<u16>,
     /// The default schema its statement was prepared under, if that is another one now.
     pub(crate) home: Option<Namespace>,
     /// It reaches more than its text tells.
@@ -36,6 +38,7 @@ impl Program {
             classified: None,
             executed: None,
             schema: None,
+            collation: None,
             home: None,
             anywhere: false,
         }

@@ -113,3 +113,23 @@ fn a_call_is_refused_where_its_own_schema_is_fenced_or_one_that_it_names() {
         stage.run(&query("call p()"), &ok(IDLE));
     });
 }
+
+/// A change of user brings its character set, as a login does.
+#[test]
+fn a_change_of_user_is_read_by_the_character_set_it_names() {
+    for (collation, readable) in [(45, true), (10, false)] {
+        let mut stage = Stage::new(1 << 25);
+        let change = command(0x11, &[b"v\0\0app\0", &[collation, 0][..]].concat());
+        stage.client(&change);
+        stage.engine(&packet(1, &ok_payload(IDLE)));
+        assert_eq!((stage.sent(), stage.said()), (change, packet(1, &ok_payload(IDLE))));
+        stage.close();
+        stage.client(&query("select '\u{e4}'"));
+        if readable {
+            assert_eq!(stage.sent(), query(ASK));
+        } else {
+            assert!(stage.sent().is_empty());
+            assert_eq!(stage.told(), (9708, 1));
+        }
+    }
+}
