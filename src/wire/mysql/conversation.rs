@@ -53,8 +53,9 @@ pub(crate) struct Begun {
 pub(crate) enum Inbound {
     /// Commands.
     Commands,
-    /// The contents of a file, up to an empty packet.
-    File,
+    /// The contents of a file, up to an empty packet. The next packet has this number: the engine
+    /// gives a file up at any other, and takes what follows for commands.
+    File(u8),
     /// Steps of a login.
     Login,
 }
@@ -217,7 +218,7 @@ impl Conversation {
     /// own that a program must not meet.
     pub(crate) const fn must_wait(&self) -> bool {
         match self.inbound {
-            Inbound::File => false,
+            Inbound::File(_) => false,
             Inbound::Login => !self.begun.exchange.client_is_asked(),
             Inbound::Commands => {
                 self.tracker.is_owing() || self.forced.is_under_way() || self.guard_wants_word()

@@ -92,6 +92,10 @@ fn rule(
     let Some(head) = payload.get(..wanted) else { return Ok(Ruling::More) };
     let seen = conversation.tracker.packet(header.payload, head);
     let seen = seen.map_err(|impossible| EngineFault(impossible.to_string()))?;
+    if matches!(conversation.inbound, Inbound::File(_)) && !is_report(seen, first) {
+        // From here on it takes commands, which would pass as pieces of the file.
+        return Err(EngineFault("an answer in the middle of a client's file".to_owned()));
+    }
     let usual = match conversation.owed {
         None | Some(Whose::Client { .. }) => Ruling::Pass,
         Some(_) => Ruling::Drop,
@@ -105,7 +109,9 @@ fn rule(
         Seen::FileWanted if matches!(usual, Ruling::Drop) => {
             return Err(EngineFault("a request for a file that nobody named".to_owned()));
         }
-        Seen::FileWanted => conversation.inbound = Inbound::File,
+        Seen::FileWanted => {
+            conversation.inbound = Inbound::File(header.sequence.wrapping_add(1));
+        }
         Seen::Prepared { id, done } => {
             conversation.prepared.prepared(id);
             if done {
@@ -136,6 +142,11 @@ fn rule(
         Seen::LoginWanted => {}
     }
     Ok(usual)
+}
+
+/// A report on the progress of what goes on.
+const fn is_report(seen: Seen, first: u8) -> bool {
+    matches!(seen, Seen::Within) && first == answers::ERR
 }
 
 /// What of the fence's an error is, if it is any of it.
