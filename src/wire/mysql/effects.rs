@@ -83,7 +83,9 @@ impl Conversation {
                 None => self.lost = true,
             },
             Command::DropDb if well => self.leave_dropped(),
-            Command::ChangeUser | Command::ResetConnection => self.apply_reset(program, well),
+            Command::ChangeUser | Command::ResetConnection => {
+                self.apply_reset(program, well, schema_told);
+            }
             Command::Quit
             | Command::Prepare
             | Command::Fetch
@@ -165,7 +167,7 @@ impl Conversation {
         }
     }
 
-    fn apply_reset(&mut self, program: &Program, well: bool) {
+    fn apply_reset(&mut self, program: &Program, well: bool, schema_told: bool) {
         let change_user = program.command == Command::ChangeUser;
         if !well && !change_user {
             return;
@@ -181,8 +183,11 @@ impl Conversation {
         if change_user && !well {
             self.lost = true;
         } else if change_user {
-            let schema = program.schema.clone().unwrap_or_default();
-            self.move_to(&schema);
+            match &program.schema {
+                Some(schema) => self.move_to(&schema.clone()),
+                // One that can't be read here may be read by the engine.
+                None => self.lost |= !schema_told,
+            }
             // As at a login.
             if let Some(collation) = program.collation {
                 let flavour = self.lexing.server.flavour;

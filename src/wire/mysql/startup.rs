@@ -166,22 +166,22 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// Reads the packet of protocol 4.1.
+    /// Reads the packet of protocol 4.1, its proof with a length in front.
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
         let (head, rest) = payload.split_first_chunk::<LOGIN_HEAD>()?;
         let wanted = head.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))?;
         let has = |bit: u32| wanted & bit != 0;
-        if !has(bits::PROTOCOL_41) {
+        // Without SECURE_CONNECTION engines don't agree on where a proof ends and a schema's name
+        // begins, and a session at the wrong gate is worse than none.
+        if !has(bits::PROTOCOL_41) || !has(bits::SECURE_CONNECTION) {
             return None;
         }
         let (user, rest) = frame::text(rest)?;
         let (auth, rest) = if has(bits::PLUGIN_AUTH_LENENC) {
             frame::counted(rest)?
-        } else if has(bits::SECURE_CONNECTION) {
+        } else {
             let (length, rest) = rest.split_first()?;
             rest.split_at_checked(usize::from(*length))?
-        } else {
-            frame::text(rest)?
         };
         // Servers take a text at the very end also without its NUL.
         let ending = |rest| frame::text(rest).unwrap_or((rest, &[]));
@@ -274,13 +274,10 @@ impl Login {
         if has(bits::PLUGIN_AUTH_LENENC) {
             frame::put_number(&mut packet, self.auth.len() as u64);
             packet.extend_from_slice(&self.auth);
-        } else if has(bits::SECURE_CONNECTION) {
+        } else {
             // It came with a length of one byte, and what replaces it is shorter.
             packet.push(u8::try_from(self.auth.len()).unwrap_or(u8::MAX));
             packet.extend_from_slice(&self.auth);
-        } else {
-            packet.extend_from_slice(&self.auth);
-            packet.push(0);
         }
         if has(bits::CONNECT_WITH_DB) {
             packet.extend_from_slice(database.unwrap_or_default().as_bytes());
