@@ -139,6 +139,9 @@ pub const SCRATCH_BYTES: usize = 64 << 10;
 pub const OWED_MAX: usize = 16_384;
 /// Names of prepared statements remembered per session.
 pub const PREPARED_NAMES_MAX: usize = 65_536;
+/// Names that one MySQL text runs by SQL EXECUTE and that are looked up; with more of them it is
+/// unprovable.
+pub const EXECUTED_NAMES_MAX: usize = 16;
 /// Bytes of a statement's or portal's name that the engine looks at: NAMEDATALEN less one.
 pub const ENGINE_NAME_BYTES_MAX: usize = 63;
 /// Named portals remembered per session.

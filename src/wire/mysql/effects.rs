@@ -76,6 +76,9 @@ impl Conversation {
                 for text in program.classified.iter().chain(executed) {
                     self.apply_text(text, well, schema_told);
                 }
+                if program.changes_unknown {
+                    self.apply_text(&Classified::unreadable_mysql(), well, schema_told);
+                }
             }
             Command::Prepare if !well => self.prepared.failed(),
             Command::InitDb if well && !schema_told => match program.schema.clone() {
@@ -112,11 +115,13 @@ impl Conversation {
     }
 
     fn apply_text(&mut self, text: &Classified, well: bool, schema_told: bool) {
-        if text.class() == StatementClass::Unprovable {
-            // A procedure's body may PREPARE.
+        let shape = text.shape();
+        if text.class() == StatementClass::Unprovable
+            || (shape.commits() && shape.changes_autocommit())
+        {
+            // A procedure's body, or a block's, may PREPARE.
             self.prepared.names_unknown();
         }
-        let shape = text.shape();
         self.xa |= shape.xa() && self.stand != Stand::Outside;
         let Some(detail) = text.detail() else {
             self.lost |= shape.changes_schema() && !schema_told;

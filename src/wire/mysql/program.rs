@@ -5,6 +5,7 @@
 //! made by `client.rs`, decided on by `conversation.rs`. It holds no text.
 
 use crate::base::ids::Namespace;
+use crate::base::limits;
 use crate::sql::{Classified, Shape, StatementClass, TxEffect};
 use crate::wire::mysql::commands::Command;
 use crate::wire::mysql::prepared::{Known, Prepared};
@@ -17,8 +18,11 @@ pub(crate) struct Program {
     pub(crate) class: StatementClass,
     /// What its text is, or the text prepared under its number.
     pub(crate) classified: Option<Classified>,
-    /// What it runs by SQL EXECUTE.
-    pub(crate) executed: Option<Known>,
+    /// What it runs by SQL EXECUTE, as far as that is known.
+    pub(crate) executed: Vec<Known>,
+    /// It runs something by SQL EXECUTE that isn't known, or not between what: it may change
+    /// anything in the session.
+    pub(crate) changes_unknown: bool,
     /// A schema that its opcode names.
     pub(crate) schema: Option<String>,
     /// The number of the character set that a change of user begins with.
@@ -36,7 +40,8 @@ impl Program {
             command,
             class,
             classified: None,
-            executed: None,
+            executed: Vec::new(),
+            changes_unknown: false,
             schema: None,
             collation: None,
             home: None,
@@ -66,8 +71,15 @@ impl Program {
             let known = prepared.by_name(name).filter(|_| !changed(name)).cloned();
             let class = known.as_ref().map(|known| known.classified.class());
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
-            program.anywhere |= known.is_none() || program.executed.is_some();
-            program.executed = known;
+            program.anywhere |= known.is_none() || !program.executed.is_empty();
+            program.changes_unknown |= known.is_none() || !classified.shape().single();
+            match known {
+                Some(known) if program.executed.len() < limits::EXECUTED_NAMES_MAX => {
+                    program.executed.push(known);
+                }
+                Some(_) => program.class = StatementClass::Unprovable,
+                None => {}
+            }
         }
         program.classified = Some(classified);
         program
@@ -100,6 +112,7 @@ impl Program {
     pub(crate) fn is_several(&self) -> bool {
         self.shapes().any(|shape| !shape.single() && !shape.empty())
             || (self.classified.is_none() && self.runs())
+            || self.changes_unknown
     }
 
     fn shapes(&self) -> impl Iterator<Item = Shape> {
@@ -109,7 +122,7 @@ impl Program {
 
     /// What it does to a transaction.
     pub(crate) fn tx(&self) -> TxEffect {
-        if self.classified.is_none() && self.runs() {
+        if (self.classified.is_none() || self.changes_unknown) && self.runs() {
             return TxEffect::Mixed;
         }
         if !self.runs() {
@@ -125,12 +138,13 @@ impl Program {
 
     /// Whether it may end an open transaction with its changes kept, without saying so.
     pub(crate) fn commits_implicitly(&self) -> bool {
-        self.runs() && self.shapes().any(Shape::commits_implicitly)
+        self.runs() && (self.changes_unknown || self.shapes().any(Shape::commits_implicitly))
     }
 
     /// The schemas it reaches beside the default one.
     pub(crate) fn reach(&self) -> Reach<'_> {
-        let executed = self.executed.as_ref();
+        // Where there are more it reaches everything.
+        let executed = self.executed.first();
         let texts = [self.classified.as_ref(), executed.map(|known| &known.classified)];
         let details = texts.map(|text| text.and_then(Classified::detail).map(|all| &all.my));
         if self.anywhere || details.into_iter().flatten().any(|detail| detail.any_schema) {
