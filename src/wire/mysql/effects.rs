@@ -148,7 +148,8 @@ impl Conversation {
                 Some(_) if alone => {}
                 Some(_) => self.lost = true,
                 None if well && self.status.schema_dropped() => self.leave_dropped(),
-                None => self.lost |= !alone || well,
+                // A DROP that failed has done nothing; a body may have moved before it failed.
+                None => self.lost |= !alone || well || text.class() != StatementClass::Lifecycle,
             }
         }
         for (name, classified) in &detail.prepared {
