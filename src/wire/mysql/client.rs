@@ -168,6 +168,9 @@ impl Packet<'_, '_, '_> {
     }
 
     fn login_step(&mut self) -> Ruling {
+        if self.header.payload > limits::LOGIN_PACKET_BYTES_MAX {
+            return broken("a packet longer than any of a login");
+        }
         if self.payload.len() < self.header.payload {
             return Ruling::Stop(Stop::More);
         }
