@@ -107,6 +107,11 @@ fn assigns(text: Phrase<'_>, at: usize) -> bool {
 fn statement(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let mut part = Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
     let Some(at) = text.find(2, "for") else { return Context::opaque() };
+    if text.is(at + 1, "set") && text.is(at + 2, "statement") {
+        // Nothing here goes into itself: a text may have a hundred thousand of these.
+        context.detail.my.any_schema = true;
+        return Context::opaque();
+    }
     let settings = text.part(2..at);
     let lexes = (0..settings.len()).any(|at| settings.is_any(at, LEXING));
     if lexes && text.is_any(at + 1, &["prepare", "execute"]) {
