@@ -2,6 +2,8 @@
 //!
 //! Purpose: what each may do, and what the relay must know of it.
 
+use crate::base::limits;
+
 use super::super::classify::phrase::Phrase;
 use super::super::lexer::TokenKind;
 use super::super::statement::{
@@ -137,7 +139,8 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
 /// whatever its text is.
 pub(super) fn execute(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if !text.is(1, "immediate") {
-        let Some(name) = names::folded(text, 1) else { return Context::opaque() };
+        let few = context.detail.executes.len() < limits::EXECUTED_NAMES_MAX;
+        let Some(name) = names::folded(text, 1).filter(|_| few) else { return Context::opaque() };
         context.detail.executes.push(name);
         return context.expression(text.rest(2));
     }

@@ -5,7 +5,6 @@
 //! made by `client.rs`, decided on by `conversation.rs`. It holds no text.
 
 use crate::base::ids::Namespace;
-use crate::base::limits;
 use crate::sql::{Classified, Shape, StatementClass, TxEffect};
 use crate::wire::mysql::commands::Command;
 use crate::wire::mysql::prepared::{Known, Prepared};
@@ -73,13 +72,8 @@ impl Program {
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
             program.anywhere |= known.is_none() || !program.executed.is_empty();
             program.changes_unknown |= known.is_none() || !classified.shape().single();
-            match known {
-                Some(known) if program.executed.len() < limits::EXECUTED_NAMES_MAX => {
-                    program.executed.push(known);
-                }
-                Some(_) => program.class = StatementClass::Unprovable,
-                None => {}
-            }
+            // As many as the classifier tells: two readings of a text at most twice its bound.
+            program.executed.extend(known);
         }
         program.classified = Some(classified);
         program
