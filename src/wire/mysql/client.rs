@@ -207,6 +207,9 @@ impl Packet<'_, '_, '_> {
             return Ruling::Drop;
         }
         let command = Command::of(first.unwrap_or_default());
+        if self.header.payload < command.bytes_min() {
+            return broken("Malformed communication packet");
+        }
         if command.judge() == Judge::Nothing {
             return self.nothing(command);
         }
@@ -280,6 +283,10 @@ impl Packet<'_, '_, '_> {
             if let Some(id) = self.number() {
                 self.conversation.prepared.closed(id);
             }
+        }
+        let unasked = command.unasked_errors();
+        if unasked.len() > self.conversation.unasked.len() {
+            self.conversation.unasked = unasked;
         }
         self.out.continuation(self.here.clone());
         Ruling::Pass

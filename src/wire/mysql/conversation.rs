@@ -154,6 +154,8 @@ pub(crate) struct Conversation {
     pub(crate) lost: bool,
     /// The engine has spoken unasked: nothing is sent to it any more.
     pub(crate) parted: bool,
+    /// Behind a command without an answer: these errors may be one all the same.
+    pub(crate) unasked: &'static [u16],
     /// A refusal of a command whose last packet hasn't come yet.
     pub(crate) late: Option<Box<Refusal>>,
     sequence: u8,
@@ -195,6 +197,7 @@ impl Conversation {
             xa: false,
             lost: false,
             parted: false,
+            unasked: &[],
             late: None,
             sequence: 0,
         };

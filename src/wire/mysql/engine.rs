@@ -80,6 +80,18 @@ fn rule(
     out: &mut Outgoing<'_>,
     to_engine: &mut BytesMut,
 ) -> Result<Ruling, EngineFault> {
+    if !conversation.unasked.is_empty() && conversation.owed.is_some() {
+        let Some(head) = payload.get(..header.payload.min(ERRNO_END)) else {
+            return Ok(Ruling::More);
+        };
+        let unasked = std::mem::take(&mut conversation.unasked);
+        if let [answers::ERR, low, high] = *head
+            && unasked.contains(&u16::from_le_bytes([low, high]))
+        {
+            // If it is, the answer to what is owed is still to come.
+            return Err(EngineFault("an error that may be the answer to another command".into()));
+        }
+    }
     if conversation.inbound == Inbound::Login {
         return login_step(conversation, header, payload, out, to_engine);
     }
@@ -163,6 +175,9 @@ fn note_changes(conversation: &mut Conversation, packet: &[u8]) {
         }
     }
 }
+
+/// An error's first byte and its number.
+const ERRNO_END: usize = 3;
 
 /// Length of an EOF, which tells no changes.
 const EOF_BYTES: usize = 5;
