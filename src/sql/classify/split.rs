@@ -108,5 +108,7 @@ mod tests {
         assert_eq!(count(body), Some(1));
         assert_eq!(count(&format!("{body};")), Some(1));
         assert_eq!(count(&format!("{body}; drop database d")), Some(4));
+        // Not looked for behind another statement: each look goes over the rest of the text.
+        assert_eq!(count(&format!("select 1; {body}")), Some(4));
     }
 }

@@ -113,7 +113,8 @@ fn statement(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         return Context::opaque();
     }
     let settings = text.part(2..at);
-    let lexes = (0..settings.len()).any(|at| settings.is_any(at, LEXING));
+    let lexes = |at| names::folded(settings, at).is_some_and(|name| LEXING.contains(&&*name));
+    let lexes = (0..settings.len()).any(lexes);
     if lexes && text.is_any(at + 1, &["prepare", "execute"]) {
         return Context::opaque(); // a text inside is read by those rules
     }

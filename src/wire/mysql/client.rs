@@ -379,8 +379,8 @@ const fn wanted(command: Command) -> usize {
 /// Opcode and number of a command about a prepared statement.
 const STATEMENT_HEAD: usize = 5;
 
-/// The schema in a COM_CHANGE_USER, behind the user's name and a proof with its length in front; and
-/// what follows it.
+/// The schema in a COM_CHANGE_USER, behind the user's name and a proof with its length in front;
+/// and what follows it.
 fn new_schema(argument: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, rest) = frame::text(argument)?;
     let (length, rest) = rest.split_first()?;

@@ -102,6 +102,8 @@ pub(crate) enum Whose {
     Commit,
     /// The ROLLBACK of a whole transaction.
     Rollback,
+    /// The question for the default schema, where that isn't known.
+    WhichSchema,
 }
 
 /// How an answer ended.
@@ -152,6 +154,8 @@ pub(crate) struct Conversation {
     pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
+    /// The engine hasn't been asked for it since a program was answered.
+    pub(crate) schema_unasked: bool,
     /// The engine has spoken unasked: nothing is sent to it any more.
     pub(crate) parted: bool,
     /// Behind a command without an answer: these errors may be one all the same.
@@ -160,6 +164,9 @@ pub(crate) struct Conversation {
     pub(crate) late: Option<Box<Refusal>>,
     sequence: u8,
 }
+
+/// Asks for the default schema.
+const WHICH_SCHEMA: &str = "SELECT DATABASE()";
 
 /// Fault points of the statement path park or abort; an injected error means nothing here.
 fn pass(outcome: Result<(), fault::Fault>) {
@@ -196,6 +203,7 @@ impl Conversation {
             lexing,
             xa: false,
             lost: false,
+            schema_unasked: false,
             parted: false,
             unasked: &[],
             late: None,
@@ -255,6 +263,12 @@ impl Conversation {
         if self.stand == Stand::Unknown && !self.seats.is_at_ease() {
             // What is held may be nothing's any more, and of an older generation.
             self.ask(out);
+            return Ok(Entry::Wait);
+        }
+        if self.lost && self.schema_unasked && !self.seats.is_engine_at_ease() {
+            // At all gates some would refuse what isn't theirs.
+            self.schema_unasked = false;
+            out.inject(|buffer| self.run(Whose::WhichSchema, WHICH_SCHEMA, buffer));
             return Ok(Entry::Wait);
         }
         let fresh = !self.seats.is_holding();
@@ -365,6 +379,8 @@ impl Conversation {
                 }
                 self.guard.unwrapping |= wrapped;
             }
+            // Unanswered, the session goes on as one that may be anywhere.
+            Some(Whose::WhichSchema) => {}
             Some(whose) => self.guard_answered(whose, well),
             None => {}
         }

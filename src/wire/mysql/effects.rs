@@ -26,7 +26,7 @@ impl Conversation {
     }
 
     /// The default schema is this one now.
-    fn move_to(&mut self, schema: &str) {
+    pub(crate) fn move_to(&mut self, schema: &str) {
         let engine = self.seats.home().gate().namespace().engine().clone();
         let schema = if schema.is_empty() { NO_SCHEMA } else { schema };
         match Namespace::new(engine, schema) {
@@ -65,6 +65,7 @@ impl Conversation {
 
     /// A program of the client's has been answered, well or with an error.
     pub(crate) fn apply(&mut self, program: &Program, well: bool, schema_told: bool) {
+        self.schema_unasked = true;
         match program.command {
             Command::Query | Command::Execute | Command::BulkExecute => {
                 if program.classified.is_none() {

@@ -182,8 +182,30 @@ const ERRNO_END: usize = 3;
 /// Length of an EOF, which tells no changes.
 const EOF_BYTES: usize = 5;
 
-/// The answer to the proxy's own question: one row of one digit.
+/// The name in a row of one, empty for NULL. `None` for one that a character set might have made
+/// another, or that is too long to be here whole.
+fn plain_name(row: &[u8]) -> Option<&str> {
+    if *row == [NULL] {
+        return Some("");
+    }
+    let (name, rest) = frame::counted(row)?;
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+    let right = rest.is_empty() && !name.is_empty() && name.iter().all(plain);
+    std::str::from_utf8(name).ok().filter(|_| right)
+}
+
+/// A value that is NULL.
+const NULL: u8 = 0xfb;
+
+/// The answer to a question of the proxy's own: one row of one digit, or of a schema's name.
 fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
+    if conversation.owed == Some(Whose::WhichSchema) {
+        // Neither a number of columns nor a column's definition looks like these.
+        if let Some(name) = plain_name(packet) {
+            conversation.move_to(name);
+        }
+        return;
+    }
     if let Some(Whose::OwnSetting(answer)) = &mut conversation.owed
         && let [1, digit @ (b'0' | b'1')] = packet
     {

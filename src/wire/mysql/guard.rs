@@ -234,7 +234,7 @@ impl Conversation {
             }
             Whose::Unwrap => self.guard.unwrapping &= !well,
             Whose::Commit => self.guard.commit_failed = !well,
-            Whose::Ping | Whose::Rollback | Whose::Client { .. } => {}
+            Whose::Ping | Whose::Rollback | Whose::WhichSchema | Whose::Client { .. } => {}
         }
         if !well {
             self.guard.tries += 1;
