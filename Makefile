@@ -18,7 +18,7 @@ help:
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
 	@echo 'make test-schedules  every schedule of the gate against a session (in make test)'
 	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
-	@echo 'make lint    format, clippy, docs and dependency rules; all warnings denied'
+	@echo 'make lint    format, clippy (the fuzzing targets too), docs and dependency rules; no warnings'
 	@echo 'make bench   what the proxy costs beside other relays'
 	@echo 'make fmt     formats the code'
 	@echo 'make sweep   stops and removes what killed test runs left behind'
@@ -66,6 +66,7 @@ lint:
 	@tools/setup.sh lint
 	cargo fmt --check
 	cargo clippy --quiet --all-targets -- -D warnings
+	tools/fuzz_check.sh
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --document-private-items
 	cargo-deny check bans licenses sources
 

@@ -30,3 +30,8 @@ pub mod wire;
 pub mod app;
 pub mod cli;
 pub mod config;
+
+/// The attempts to forge evidence of `docs/EVIDENCE.md`, compiled by `cargo test --doc`.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/EVIDENCE.md")]
+pub mod forgeries {}

@@ -51,6 +51,7 @@ on_both!(
     an_idle_transaction_is_rolled_back_and_the_client_told,
     an_error_before_the_fence_does_not_hold_up_its_drain,
     nothing_of_the_proxys_own_gets_between_the_halves_of_a_packet,
+    what_follows_a_kill_waits_for_the_end_of_the_packet,
     the_guard_is_undone_behind_the_fence,
     what_reads_a_view_beside_a_select_is_guarded,
     a_rollback_to_the_savepoint_that_fails_is_repeated,
@@ -79,16 +80,21 @@ CREATE PROCEDURE rw() \
     BEGIN START TRANSACTION READ WRITE; INSERT INTO t VALUES (102, 1); COMMIT; END;\
 ";
 
-struct Rig {
-    cluster: &'static MyCluster,
+struct Rig<'a> {
+    cluster: &'a MyCluster,
     proxy: Proxy,
     db: String,
 }
 
-impl Rig {
-    /// With `engine_lock` off nothing but the proxy keeps anybody from writing.
+impl Rig<'static> {
     fn new(flavour: MyFlavour, env: &[(&str, &str)]) -> Self {
-        let cluster = MyCluster::shared(flavour);
+        Self::on(MyCluster::shared(flavour), env)
+    }
+}
+
+impl<'a> Rig<'a> {
+    /// With `engine_lock` off nothing but the proxy keeps anybody from writing.
+    fn on(cluster: &'a MyCluster, env: &[(&str, &str)]) -> Self {
         let db = cluster.fresh_db();
         run_script(cluster, &db, OBJECTS);
         let proxy = Proxy::start_with(ProxyOptions {
@@ -500,34 +506,96 @@ fn an_error_before_the_fence_does_not_hold_up_its_drain(flavour: MyFlavour) {
     rig.unfence(&operation);
 }
 
+/// Half of a COM_STMT_SEND_LONG_DATA, which owes no answer, is sent.
+struct HalfSent {
+    statement: support::my_wire::Prepared,
+    rest: Vec<u8>,
+}
+
+impl HalfSent {
+    const BYTES: usize = 300_000;
+
+    /// Prepares a statement that tells whether its parameter is what was sent.
+    fn prepare(client: &mut MyWire) -> support::my_wire::Prepared {
+        let sql = format!("SELECT CAST(? AS CHAR) = REPEAT('x', {}) AS same", Self::BYTES);
+        client.prepare(&sql).unwrap().unwrap()
+    }
+
+    fn send(client: &mut MyWire, statement: support::my_wire::Prepared) -> Self {
+        let head = [&[0x18], &statement.id.to_le_bytes()[..], &[0, 0]].concat();
+        let packet = support::my_wire::packets(&[head, vec![b'x'; Self::BYTES]].concat(), &mut 0);
+        let (first, rest) = packet.split_at(packet.len() / 2);
+        client.send_raw(first);
+        Self { statement, rest: rest.to_vec() }
+    }
+
+    /// Executes it: nothing but what the client sent is in its parameter.
+    fn is_whole(&self, client: &mut MyWire) {
+        let mut execute = self.statement.execute(&[Some("")]);
+        execute.pop(); // the value was sent before
+        client.command(&execute);
+        // Up to the row: its header, no NULL, and the answer as a number.
+        let row = (0..5).map(|_| client.packet().payload).find(|packet| packet.first() == Some(&0));
+        let same = row.as_deref().and_then(|row| row.get(2));
+        assert_eq!(same, Some(&1), "other bytes came: {row:?}");
+        client.packet();
+    }
+}
+
 /// A drain that wants to know where a session stands asks when the client's packet is over.
 fn nothing_of_the_proxys_own_gets_between_the_halves_of_a_packet(flavour: MyFlavour) {
-    const BYTES: usize = 300_000;
     let rig = Rig::new(flavour, &[]);
     let mut client = rig.client();
-    let sql = format!("SELECT CAST(? AS CHAR) = REPEAT('x', {BYTES}) AS same");
-    let statement = client.prepare(&sql).unwrap().unwrap();
+    let statement = HalfSent::prepare(&mut client);
     assert_eq!(client.query("INSERT INTO t VALUES (1, 1)").code(), 1062, "no status is known");
-    let data = [&[0x18], &statement.id.to_le_bytes()[..], &[0, 0], &[b'x'; BYTES][..]].concat();
-    let packet = support::my_wire::packets(&data, &mut 0);
-    let (first, second) = packet.split_at(packet.len() / 2);
-    client.send_raw(first);
+    let half = HalfSent::send(&mut client, statement);
     let operation = uuid();
     let (status, body) = rig.try_fence(&operation, &policy(1_000, "fail"));
     assert_eq!(status, 202, "nobody can say yet: {body:#}");
-    client.send_raw(second);
+    client.send_raw(&half.rest);
     let proven = support::poll(PATIENCE, || {
         let (status, _) = rig.try_fence(&operation, &policy(5_000, "fail"));
         (status == 200).then_some(())
     });
     assert!(proven.is_some(), "the packet was over and the drain went on waiting");
     rig.unfence(&operation);
-    let mut execute = statement.execute(&[Some("")]);
-    execute.pop(); // the value was sent before
-    client.command(&execute);
-    // Up to the row: its header, no NULL, and the answer as a number.
-    let row = (0..5).map(|_| client.packet().payload).find(|packet| packet.first() == Some(&0));
-    assert_eq!(row.as_deref().and_then(|row| row.get(2)), Some(&1), "other bytes came: {row:?}");
+    half.is_whole(&mut client);
+}
+
+/// A forced rollback kills first, whatever is half-way, and then says ROLLBACK: behind the packet.
+fn what_follows_a_kill_waits_for_the_end_of_the_packet(flavour: MyFlavour) {
+    // Its count of kills is this test's alone.
+    let cluster = MyCluster::start(flavour, support::MyOptions::default());
+    let rig = Rig::on(&cluster, &[]);
+    let mut client = rig.client();
+    let statement = HalfSent::prepare(&mut client);
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO t VALUES (3, 3)").ok();
+    let half = HalfSent::send(&mut client, statement);
+    let mut watcher = MyWire::connect(cluster.port(), "wire", "");
+    let mut kills = || {
+        let answer = watcher.query("SHOW GLOBAL STATUS LIKE 'Com_kill'").ok();
+        answer.rows()[0][1].clone().unwrap()
+    };
+    assert_eq!(kills(), "0");
+    let (status, body) = std::thread::scope(|scope| {
+        let fence = scope.spawn(|| rig.try_fence(&uuid(), &policy(0, "force_rollback")));
+        let killed = support::poll(PATIENCE, || (kills() != "0").then_some(()));
+        assert!(killed.is_some(), "nothing was killed");
+        // The engine's word of it is with the proxy; give it turns in which to act on it.
+        for _ in 0..3 {
+            rig.proxy.inspect(&rig.namespace());
+        }
+        assert!(!fence.is_finished(), "VIOLATION: acknowledged with a transaction open");
+        client.send_raw(&half.rest);
+        fence.join().unwrap()
+    });
+    assert_eq!(status, 200, "{body:#}");
+    let evidence = &body["fence"]["evidence"];
+    assert_eq!(evidence["releases"]["by_answer"], 1, "by its own rollback: {evidence:#}");
+    assert_eq!(client.query("COMMIT").code(), 9709, "never looks like success");
+    half.is_whole(&mut client);
+    assert_eq!(client.query("SELECT COUNT(*) FROM t").ok().cell(), "2");
 }
 
 fn the_guard_is_undone_behind_the_fence(flavour: MyFlavour) {
@@ -576,7 +644,7 @@ fn what_reads_a_view_beside_a_select_is_guarded(flavour: MyFlavour) {
 }
 
 /// A client in an older transaction has read a view that writes, and wants to commit.
-fn commit_behind_a_hidden_write(rig: &Rig) -> u16 {
+fn commit_behind_a_hidden_write(rig: &Rig<'_>) -> u16 {
     let mut client = rig.client();
     client.query("BEGIN").ok();
     client.query("SELECT COUNT(*) FROM t").ok();

@@ -17,6 +17,7 @@ use support::{MyCluster, MyFlavour, MyOptions, MyWire, Proxy, http};
 on_both!(
     acceptance_13_expectations_replays_and_repeated_goals,
     acceptance_13_joining_an_own_drain,
+    acceptance_13_the_cells_of_a_read_fence,
     acceptance_16_every_schema_that_a_statement_names_is_asked,
     acceptance_19_a_refused_statement_reaches_the_engine_zero_times_and_is_counted_once,
     acceptance_19_fence_codes_are_distinct_from_every_other_refusal,
@@ -83,6 +84,33 @@ fn acceptance_13_joining_an_own_drain(flavour: MyFlavour) {
     assert!(replay.0 == 200 || replay.0 == 202, "{replay:?}");
     assert_eq!(replay.1["replayed"], true);
     site.unfence(&operation);
+}
+
+/// The whole matrix is in `codes_pg.rs`; these are the cells in which an engine takes part.
+fn acceptance_13_the_cells_of_a_read_fence(flavour: MyFlavour) {
+    let site = MySite::shared(flavour);
+    let (own, stranger) = (uuid(), uuid());
+    let cell = |answer: (u16, Value), status: u16, outcome: &str| {
+        let seen = (answer.0, answer.1["outcome"].as_str());
+        assert_eq!(seen, (status, Some(outcome)), "{:#}", answer.1);
+    };
+    let body = |operation: &str| site.reads_body(operation, &Value::Null);
+    cell(site.set_read(&body(&own)), 409, "INVALID_FENCE_TRANSITION");
+    cell(site.clear_read(&body(&own)), 409, "INVALID_FENCE_TRANSITION");
+    applied(&site.acquire(&site.acquire_body(&own, &fail_after(60_000))));
+    cell(site.clear_read(&body(&own)), 200, "ALREADY_APPLIED");
+    cell(site.set_read(&body(&stranger)), 409, "FENCE_OWNED_BY_ANOTHER_OPERATION");
+    let set = body(&own);
+    assert_eq!(applied(&site.set_read(&set))["fence"]["revision"], 4);
+    assert_eq!(applied(&site.set_read(&set))["replayed"], true);
+    cell(site.set_read(&body(&own)), 200, "ALREADY_APPLIED");
+    cell(site.clear_read(&body(&stranger)), 409, "FENCE_OWNED_BY_ANOTHER_OPERATION");
+    cell(site.release(&site.release_body(&own)), 409, "INVALID_FENCE_TRANSITION");
+    let acquire = site.acquire_body(&own, &fail_after(0));
+    cell(site.acquire(&acquire), 409, "INVALID_FENCE_TRANSITION");
+    assert_eq!(applied(&site.clear_read(&body(&own)))["fence"]["revision"], 5);
+    site.unfence(&own);
+    cell(site.set_read(&body(&own)), 409, "INVALID_FENCE_TRANSITION");
 }
 
 fn acceptance_16_every_schema_that_a_statement_names_is_asked(flavour: MyFlavour) {

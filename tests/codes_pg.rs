@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use acceptance::{
-    Site, applied, blockers, code, fail_after, metric, patient, refused, shared_proxy,
+    Latch, Site, applied, blockers, code, fail_after, metric, patient, refused, shared_proxy,
     still_draining,
 };
 use serde_json::{Value, json};
 use support::proxy::uuid;
 use support::tools::{Target, python, run, run_failing};
-use support::wire::{bind, execute, parse, sync};
+use support::wire::{bind, execute, parse, query, sync};
 use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, http};
 
 #[test]
@@ -158,6 +158,119 @@ fn acceptance_13_joining_an_own_drain_and_a_superseded_one() {
     writer.query("INSERT INTO t VALUES (3)").ok();
     writer.query("COMMIT").ok();
     assert_eq!(site.rows(), "1,2,3");
+}
+
+/// What a command answers from one state, by status, outcome and detail; `-` for no detail.
+type Cell = (&'static str, u16, &'static str, &'static str);
+
+/// Sends each command of a source under fresh ids, to a namespace as it is now. None may move it.
+#[track_caller]
+fn cells(site: &Site<'_>, operation: &str, cells: &[Cell]) {
+    let before = site.inspect()["fence"].clone();
+    for (command, status, outcome, detail) in cells {
+        let answer = match *command {
+            "acquire" => site.acquire(&site.acquire_body(operation, &fail_after(0))),
+            "set" => site.set_read(&site.reads_body(operation, &fail_after(0))),
+            "clear" => site.clear_read(&site.reads_body(operation, &Value::Null)),
+            _ => site.release(&site.release_body(operation)),
+        };
+        let seen = (answer.0, &answer.1["outcome"], answer.1["detail"].as_str().unwrap_or("-"));
+        let state = &before["state"];
+        assert_eq!(seen, (*status, &json!(outcome), *detail), "{command} in {state}");
+        let after = site.inspect()["fence"].clone();
+        assert_eq!(
+            (&after["state"], &after["revision"]),
+            (state, &before["revision"]),
+            "{command}"
+        );
+    }
+}
+
+const INVALID: &str = "INVALID_FENCE_TRANSITION";
+const OWNED: &str = "FENCE_OWNED_BY_ANOTHER_OPERATION";
+const DONE: &str = "ALREADY_APPLIED";
+/// Another operation's commands, while a fence is up.
+const STRANGERS: [Cell; 4] = [
+    ("acquire", 409, OWNED, "-"),
+    ("set", 409, OWNED, "-"),
+    ("clear", 409, OWNED, "-"),
+    ("release", 409, OWNED, "-"),
+];
+
+#[test]
+fn acceptance_13_every_cell_of_the_matrix_that_a_source_has() {
+    let site = Site::shared();
+    let (own, stranger) = (uuid(), uuid());
+    let no = |command| (command, 409, INVALID, "-");
+    cells(&site, &own, &[no("set"), no("clear"), no("release")]);
+
+    let mut writer = site.client();
+    writer.query("BEGIN; INSERT INTO t VALUES (1)").ok();
+    let first = site.acquire_body(&own, &fail_after(0));
+    still_draining(&site.acquire(&first));
+    cells(&site, &own, &[("acquire", 202, "DRAINING", "-"), no("set"), no("clear")]);
+    cells(&site, &stranger, &STRANGERS);
+    writer.query("COMMIT").ok();
+    site.acquire_at_last(&first);
+
+    cells(&site, &own, &[("acquire", 200, DONE, "-"), ("clear", 200, DONE, "-")]);
+    cells(&site, &stranger, &STRANGERS);
+    let set = site.reads_body(&own, &patient());
+    for (field, value) in [("expected_revision", json!(7)), ("expected_state", json!("UNFENCED"))] {
+        let mut wrong = site.reads_body(&own, &patient());
+        wrong[field] = value;
+        refused(&site.set_read(&wrong), 409, "FENCE_REVISION_MISMATCH");
+    }
+
+    let latch = Latch::shut(&site);
+    let mut reader = site.client();
+    reader.send_raw(&query(&format!("SELECT n FROM t, {}", Latch::WAIT)));
+    site.wait_at_latch(reader.backend_pid());
+    let answer = std::thread::scope(|scope| {
+        let draining = scope.spawn(|| site.set_read(&set));
+        site.wait_read_by(reader.backend_pid(), "reader");
+        cells(&site, &own, &[no("acquire"), no("release")]);
+        cells(&site, &stranger, &STRANGERS);
+        // A second command of the owner joins, if it knows which drain.
+        let mut stale = site.reads_body(&own, &patient());
+        stale["expected_revision"] = json!(2);
+        refused(&site.set_read(&stale), 409, "FENCE_REVISION_MISMATCH");
+        let join = site.reads_body(&own, &patient());
+        let joined = scope.spawn({
+            let site = &site;
+            move || site.set_read(&join)
+        });
+        latch.open();
+        let joined = joined.join().unwrap();
+        assert_eq!(joined.0, 200, "{joined:?}");
+        draining.join().unwrap()
+    });
+    assert_eq!(answer.0, 200, "{answer:?}");
+    reader.until_ready().ok();
+
+    cells(&site, &own, &[no("acquire"), ("set", 200, DONE, "-"), no("release")]);
+    cells(&site, &stranger, &STRANGERS);
+    // The same id with other arguments, and an exact replay.
+    let mut other = set.clone();
+    other["drain_policy"]["deadline_ms"] = json!(1);
+    refused(&site.set_read(&other), 409, "FENCE_COMMAND_CONFLICT");
+    refused(&site.clear_read(&json_without_policy(&set)), 409, "FENCE_COMMAND_CONFLICT");
+    assert_eq!(site.set_read(&set).1["replayed"], true);
+    let clear = site.reads_body(&own, &Value::Null);
+    assert_eq!(applied(&site.clear_read(&clear))["fence"]["state"], "SOURCE_WRITE_FENCED");
+    assert_eq!(applied(&site.clear_read(&clear))["replayed"], true);
+    site.unfence(&own);
+
+    let finished = "operation_finished";
+    let over = |command| (command, 409, INVALID, finished);
+    cells(&site, &own, &[over("acquire"), over("set"), over("clear"), ("release", 200, DONE, "-")]);
+    cells(&site, &stranger, &[no("set"), no("clear"), no("release")]);
+}
+
+fn json_without_policy(body: &Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().unwrap().remove("drain_policy");
+    body
 }
 
 /// A cluster that logs every statement it gets, with a proxy before it.

@@ -1,5 +1,5 @@
 //! The proxy killed before MariaDB and MySQL 9: what a restart finds, and what a replay gets
-//! (acceptance 10 to 12), and the control arms of the engine's guards (25). The twin of
+//! (acceptance 10 and 11), and the control arms of the engine's guards (25). The twin of
 //! `crash_pg.rs` and `arms_pg.rs`; the points of the store and the marker, which know no engine,
 //! are swept there.
 
@@ -9,6 +9,7 @@ mod acceptance;
 mod acceptance_mysql;
 mod support;
 
+use acceptance::sweep::{ACQUIRE_STEPS, RELEASE_STEPS};
 use acceptance::{PATIENCE, applied, fail_after, patient, refused, still_draining};
 use acceptance_mysql::{MySite, code, on_both, own, thread};
 use serde_json::{Value, json};
@@ -16,10 +17,11 @@ use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
 
 on_both!(
-    acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_a_release,
+    acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence,
     kill9_with_a_drain_running_waits_for_the_orphaned_thread,
     acceptance_11_a_commit_that_nobody_knows_of_closes_everything_until_its_replay,
-    acceptance_12_a_store_behind_its_marker_closes_everything,
     acceptance_25_without_the_lock_a_hidden_writer_is_missed,
     acceptance_25_without_the_look_at_prepared_branches_one_is_missed,
 );
@@ -28,6 +30,8 @@ const UNFENCED: &str = "UNFENCED";
 const DRAINING: &str = "SOURCE_DRAINING";
 const FENCED: &str = "SOURCE_WRITE_FENCED";
 const RELEASED: &str = "RELEASED";
+const READ_DRAINING: &str = "SOURCE_READ_DRAINING";
+const READ_FENCED: &str = "SOURCE_READ_FENCED";
 
 /// Starts the proxy anew, to die at `point`.
 fn arm(proxy: &mut Proxy, point: &str) {
@@ -38,7 +42,7 @@ fn arm(proxy: &mut Proxy, point: &str) {
 
 /// Sends a command that must kill the proxy, and starts it again without the fault.
 fn dies(proxy: &mut Proxy, db: &str, route: &str, body: &Value, point: &str) {
-    let path = format!("/v1/namespaces/old/{db}/fence/source/{route}-write-fence");
+    let path = format!("/v1/namespaces/old/{db}/fence/source/{route}");
     let answer = proxy.try_admin("POST", &path, body);
     assert!(answer.is_err(), "{point}: it was answered: {answer:?}");
     let ended = poll(PATIENCE, || proxy.exit_code());
@@ -57,24 +61,22 @@ fn expect_state(site: &MySite<'_>, point: &str, state: &str, revision: u64) {
     assert_eq!(now, if open { "" } else { "ZF001" }, "{point}");
 }
 
-fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: MyFlavour) {
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire(flavour: MyFlavour) {
     let cluster = MyCluster::shared(flavour);
     let mut proxy = Proxy::start_my(cluster);
-    for (point, state, revision) in [
-        ("control.acquire.after_overlay", UNFENCED, 0),
-        ("control.acquire.before_commit", UNFENCED, 0),
-        ("control.acquire.after_commit", DRAINING, 1),
-        ("control.acquire.before_drain", DRAINING, 1),
-        ("control.acquire.after_drain", DRAINING, 1),
-        ("control.acquire.before_final_commit", DRAINING, 1),
-        ("control.acquire.after_final_commit", FENCED, 2),
-        ("control.acquire.before_response", FENCED, 2),
-    ] {
+    let (mut state, mut revision) = (UNFENCED, 0);
+    for point in ACQUIRE_STEPS {
+        // From each of the two commits on a restart finds what it stored.
+        match *point {
+            "control.acquire.after_commit" => (state, revision) = (DRAINING, 1),
+            "control.acquire.after_final_commit" => (state, revision) = (FENCED, 2),
+            _ => {}
+        }
         arm(&mut proxy, point);
         let site = MySite::new(cluster, &proxy);
         let db = site.db.clone();
         let body = site.acquire_body(&uuid(), &fail_after(60_000));
-        dies(&mut proxy, &db, "acquire", &body, point);
+        dies(&mut proxy, &db, "acquire-write-fence", &body, point);
         let site = MySite { cluster, proxy: &proxy, db };
         expect_state(&site, point, state, revision);
         let acquired = site.acquire(&body);
@@ -82,18 +84,22 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: 
         assert_eq!(acquired.1["fence"]["revision"], 2, "{point}");
         site.unfence(body["operation_id"].as_str().unwrap());
     }
-    for (point, state, revision) in [
-        ("control.release.before_commit", FENCED, 2),
-        ("control.release.after_commit", RELEASED, 3),
-        ("control.release.before_publish", RELEASED, 3),
-        ("control.release.before_response", RELEASED, 3),
-    ] {
+}
+
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_release(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let mut proxy = Proxy::start_my(cluster);
+    let (mut state, mut revision) = (FENCED, 2);
+    for point in RELEASE_STEPS {
+        if *point == "control.release.after_commit" {
+            (state, revision) = (RELEASED, 3);
+        }
         arm(&mut proxy, point);
         let site = MySite::new(cluster, &proxy);
         let db = site.db.clone();
         let operation = site.fence();
         let body = site.release_body(&operation);
-        dies(&mut proxy, &db, "release", &body, point);
+        dies(&mut proxy, &db, "release-write-fence", &body, point);
         let site = MySite { cluster, proxy: &proxy, db };
         expect_state(&site, point, state, revision);
         let answer = site.release(&body);
@@ -101,6 +107,65 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_acquire_and_release(flavour: 
         assert_eq!(answer.1["fence"]["state"], RELEASED, "{point}");
         site.client().query("INSERT INTO t VALUES (1)").ok();
         site.direct().query("INSERT INTO t VALUES (2)").ok();
+    }
+}
+
+fn expect_reads(site: &MySite<'_>, point: &str, state: &str, revision: u64) {
+    let fence = &site.inspect()["fence"];
+    let seen = (fence["state"].as_str(), fence["revision"].as_u64());
+    assert_eq!(seen, (Some(state), Some(revision)), "{point}");
+    let now = code(&site.client().query("SELECT n FROM t"));
+    assert_eq!(now, if state == FENCED { "" } else { "ZF003" }, "{point}");
+    assert_eq!(code(&site.client().query("INSERT INTO t VALUES (97)")), "ZF001", "{point}");
+}
+
+fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence(flavour: MyFlavour) {
+    let cluster = MyCluster::shared(flavour);
+    let mut proxy = Proxy::start_my(cluster);
+    for (point, state, revision) in [
+        ("control.set_read.after_overlay", FENCED, 2),
+        ("control.set_read.before_commit", FENCED, 2),
+        ("control.set_read.after_commit", READ_DRAINING, 3),
+        ("control.set_read.before_drain", READ_DRAINING, 3),
+        ("control.set_read.after_drain", READ_DRAINING, 3),
+        ("control.set_read.before_final_commit", READ_DRAINING, 3),
+        ("control.set_read.after_final_commit", READ_FENCED, 4),
+        ("control.set_read.before_response", READ_FENCED, 4),
+    ] {
+        arm(&mut proxy, point);
+        let site = MySite::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        let body = site.reads_body(&operation, &patient());
+        dies(&mut proxy, &db, "set-read-fence", &body, point);
+        let site = MySite { cluster, proxy: &proxy, db };
+        expect_reads(&site, point, state, revision);
+        let answer = site.set_read(&body);
+        assert_eq!(applied(&answer)["replayed"], revision > 2, "{point}: {answer:?}");
+        assert_eq!(answer.1["fence"]["revision"], 4, "{point}");
+        site.unfence_reads(&operation);
+        site.unfence(&operation);
+    }
+    for (point, state, revision) in [
+        ("control.clear_read.before_commit", READ_FENCED, 4),
+        ("control.clear_read.after_commit", FENCED, 5),
+        ("control.clear_read.before_publish", FENCED, 5),
+        ("control.clear_read.before_response", FENCED, 5),
+    ] {
+        arm(&mut proxy, point);
+        let site = MySite::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        site.fence_reads(&operation);
+        let body = site.reads_body(&operation, &Value::Null);
+        dies(&mut proxy, &db, "clear-read-fence", &body, point);
+        let site = MySite { cluster, proxy: &proxy, db };
+        expect_reads(&site, point, state, revision);
+        let answer = site.clear_read(&body);
+        assert_eq!(applied(&answer)["replayed"], revision == 5, "{point}: {answer:?}");
+        assert_eq!(answer.1["fence"]["state"], FENCED, "{point}");
+        site.client().query("SELECT n FROM t").ok();
+        site.unfence(&operation);
     }
 }
 
@@ -177,31 +242,6 @@ fn acceptance_11_a_commit_that_nobody_knows_of_closes_everything_until_its_repla
     client.query("SELECT 1").ok();
     assert_eq!(code(&client.query("INSERT INTO t VALUES (1)")), "ZF001");
     site.unfence(&operation);
-}
-
-fn acceptance_12_a_store_behind_its_marker_closes_everything(flavour: MyFlavour) {
-    let cluster = MyCluster::shared(flavour);
-    let mut proxy = Proxy::start_my(cluster);
-    let site = MySite::new(cluster, &proxy);
-    let db = site.db.clone();
-    site.fence();
-    assert_eq!(proxy.stop(), 0);
-    // The store is lost, the marker isn't.
-    for file in std::fs::read_dir(proxy.state_dir()).unwrap() {
-        let file = file.unwrap();
-        if file.file_name().to_string_lossy().starts_with("fence.db") {
-            std::fs::remove_file(file.path()).unwrap();
-        }
-    }
-    proxy.restart();
-    let site = MySite { cluster, proxy: &proxy, db };
-    let seen = site.inspect();
-    assert_eq!(seen["fence"]["state"], "UNKNOWN_UNAVAILABLE", "{seen:#}");
-    let mut client = site.client();
-    for sql in ["INSERT INTO t VALUES (1)", "SELECT n FROM t"] {
-        assert_eq!(code(&client.query(sql)), "ZF005", "{sql}");
-    }
-    assert_eq!(site.rows(), "");
 }
 
 /// A proxy that goes without some guards.

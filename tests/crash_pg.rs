@@ -1,8 +1,8 @@
 //! The proxy killed, at any moment: what a restart finds, and what a replay gets.
 //!
-//! kill -9 with a fence up and with a drain running; an abort at every named fault point of acquire
-//! and release (contract 1.11, acceptance 10); commits that are known not to have landed, and ones
-//! of which nobody knows (acceptance 11).
+//! kill -9 with a fence up and with a drain running; an abort at every named fault point of
+//! acquire, release, and the read fence's two commands (contract 1.11, acceptance 10); commits that
+//! are known not to have landed, and ones of which nobody knows (acceptance 11).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,10 +25,15 @@ fn own_proxy() -> Proxy {
 
 /// Writes on the very first connection that a starting proxy takes; returns the SQLSTATE.
 fn first_write(proxy: &Proxy, db: &str) -> String {
+    first(proxy, db, "INSERT INTO t VALUES (99)")
+}
+
+/// Runs a statement on the very first connection that a starting proxy takes.
+fn first(proxy: &Proxy, db: &str, sql: &str) -> String {
     let address = SocketAddr::from(([127, 0, 0, 1], proxy.port()));
     let bound = poll(PATIENCE, || TcpStream::connect(address).ok());
     drop(bound.unwrap_or_else(|| panic!("nobody listens:\n{}", proxy.log_tail())));
-    code(&Wire::connect(proxy.port(), "wire", db).query("INSERT INTO t VALUES (99)"))
+    code(&Wire::connect(proxy.port(), "wire", db).query(sql))
 }
 
 /// Sends a command from a thread that needs no proxy value; the answer may never come.
@@ -45,6 +50,8 @@ fn send(site: &Site<'_>, route: &str, body: &Value) -> JoinHandle<Option<u16>> {
 
 const ACQUIRE: &str = "source/acquire-write-fence";
 const RELEASE: &str = "source/release-write-fence";
+const SET_READ: &str = "source/set-read-fence";
+const CLEAR_READ: &str = "source/clear-read-fence";
 
 #[test]
 fn kill9_with_a_fence_up_comes_back_closed_from_the_first_connection_on() {
@@ -143,6 +150,8 @@ const UNFENCED: &str = "UNFENCED";
 const DRAINING: &str = "SOURCE_DRAINING";
 const FENCED: &str = "SOURCE_WRITE_FENCED";
 const RELEASED: &str = "RELEASED";
+const READ_DRAINING: &str = "SOURCE_READ_DRAINING";
+const READ_FENCED: &str = "SOURCE_READ_FENCED";
 
 #[test]
 fn acceptance_10_an_acquire_that_dies_before_its_first_commit_or_just_behind_it() {
@@ -242,6 +251,179 @@ fn acquire_crashes(crashes: &[Crash]) {
         let operation = body["operation_id"].as_str().unwrap().to_owned();
         site.unfence(&operation);
     }
+}
+
+#[test]
+fn acceptance_10_a_read_fence_that_dies_before_its_first_commit_or_just_behind_it() {
+    set_read_crashes(&[
+        ("control.set_read.after_overlay", FENCED, 2),
+        ("control.set_read.before_commit", FENCED, 2),
+        ("store.before_begin@3", FENCED, 2),
+        ("store.before_commit@3", FENCED, 2),
+        ("store.after_commit@3", READ_DRAINING, 3),
+        ("control.set_read.after_commit", READ_DRAINING, 3),
+        ("marker.before_write@3", READ_DRAINING, 3),
+        ("marker.before_rename@3", READ_DRAINING, 3),
+        ("marker.after_rename@3", READ_DRAINING, 3),
+        ("control.set_read.after_marker", READ_DRAINING, 3),
+        ("control.set_read.before_publish", READ_DRAINING, 3),
+        ("control.set_read.before_drain", READ_DRAINING, 3),
+    ]);
+}
+
+#[test]
+fn acceptance_10_a_read_fence_that_dies_around_its_proof() {
+    set_read_crashes(&[
+        ("control.set_read.after_leases", READ_DRAINING, 3),
+        ("control.set_read.after_drain", READ_DRAINING, 3),
+        ("control.set_read.before_final_commit", READ_DRAINING, 3),
+        ("store.before_begin@4", READ_DRAINING, 3),
+        ("store.before_commit@4", READ_DRAINING, 3),
+        ("store.after_commit@4", READ_FENCED, 4),
+        ("control.set_read.after_final_commit", READ_FENCED, 4),
+        ("marker.before_write@4", READ_FENCED, 4),
+        ("marker.before_rename@4", READ_FENCED, 4),
+        ("marker.after_rename@4", READ_FENCED, 4),
+        ("control.set_read.after_final_marker", READ_FENCED, 4),
+        ("control.set_read.before_response", READ_FENCED, 4),
+    ]);
+}
+
+#[test]
+fn acceptance_10_a_read_fence_that_dies_while_it_is_cleared() {
+    let cluster = PgCluster::shared();
+    let mut proxy = own_proxy();
+    for (point, state, revision) in [
+        ("control.clear_read.before_commit", READ_FENCED, 4),
+        ("store.before_begin@5", READ_FENCED, 4),
+        ("store.before_commit@5", READ_FENCED, 4),
+        ("store.after_commit@5", FENCED, 5),
+        ("control.clear_read.after_commit", FENCED, 5),
+        ("marker.before_write@5", FENCED, 5),
+        ("marker.before_rename@5", FENCED, 5),
+        ("marker.after_rename@5", FENCED, 5),
+        ("control.clear_read.after_marker", FENCED, 5),
+        ("control.clear_read.before_publish", FENCED, 5),
+        ("control.clear_read.before_response", FENCED, 5),
+    ] {
+        arm(&mut proxy, point);
+        let site = Site::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        site.fence_reads(&operation);
+        let body = site.reads_body(&operation, &Value::Null);
+        dies(&mut proxy, &db, CLEAR_READ, &body, point);
+        let seen = first(&proxy, &db, "SELECT n FROM t");
+        proxy.wait_ready();
+        let site = Site::at(cluster, &proxy, &db);
+        expect_reads(&site, point, state, revision, &seen);
+        let answer = site.clear_read(&body);
+        let cleared = applied(&answer);
+        assert_eq!(cleared["replayed"], revision == 5, "{point}: {cleared:#}");
+        assert_eq!(cleared["fence"]["state"], FENCED, "{point}");
+        assert_eq!(cleared["fence"]["revision"], 5, "{point}");
+        site.client().query("SELECT n FROM t").ok();
+        assert_eq!(code(&site.client().query("INSERT INTO t VALUES (1)")), "ZF001", "{point}");
+        site.unfence(&operation);
+    }
+}
+
+fn set_read_crashes(crashes: &[Crash]) {
+    let cluster = PgCluster::shared();
+    let mut proxy = own_proxy();
+    for &(point, state, revision) in crashes {
+        arm(&mut proxy, point);
+        let site = Site::new(cluster, &proxy);
+        let db = site.db.clone();
+        let operation = site.fence();
+        let body = site.reads_body(&operation, &patient());
+        dies(&mut proxy, &db, SET_READ, &body, point);
+        let seen = first(&proxy, &db, "SELECT n FROM t");
+        proxy.wait_ready();
+        let site = Site::at(cluster, &proxy, &db);
+        expect_reads(&site, point, state, revision, &seen);
+        let answer = site.set_read(&body);
+        let set = applied(&answer);
+        assert_eq!(set["replayed"], revision > 2, "{point}: {set:#}");
+        assert_eq!(set["fence"]["state"], READ_FENCED, "{point}");
+        assert_eq!(set["fence"]["revision"], 4, "{point}");
+        assert_eq!(set["receipt"]["outcome"], "APPLIED", "{point}");
+        assert_eq!(code(&site.client().query("SELECT n FROM t")), "ZF003", "{point}");
+        site.unfence_reads(&operation);
+        site.unfence(&operation);
+    }
+}
+
+/// The state is as it must be, and reads are closed unless it is that of a write fence alone; the
+/// first connection got nothing that doesn't fit.
+#[track_caller]
+fn expect_reads(site: &Site<'_>, point: &str, state: &str, revision: u64, first: &str) {
+    let fence = &site.inspect()["fence"];
+    let seen = (fence["state"].as_str(), fence["revision"].as_u64());
+    assert_eq!(seen, (Some(state), Some(revision)), "{point}");
+    let open = state == FENCED;
+    let admission = if open { "open" } else { "closed" };
+    assert_eq!(fence["admission"]["read"], admission, "{point}");
+    let fits = if open { first.is_empty() || first == "ZF005" } else { first.starts_with("ZF00") };
+    assert!(fits, "{point}: in {state} the first connection got {first:?}");
+    let now = code(&site.client().query("SELECT n FROM t"));
+    assert_eq!(now, if open { "" } else { "ZF003" }, "{point}");
+    assert_eq!(code(&site.client().query("INSERT INTO t VALUES (97)")), "ZF001", "{point}");
+}
+
+#[test]
+fn kill9_with_a_read_drain_running_comes_back_closed_to_reads() {
+    let cluster = PgCluster::shared();
+    let mut proxy = own_proxy();
+    let site = Site::new(cluster, &proxy);
+    let db = site.db.clone();
+    let operation = site.fence();
+    let latch = Latch::shut(&site);
+    let mut reader = site.client();
+    reader.send_raw(&query(&format!("SELECT n FROM t, {}", Latch::WAIT)));
+    site.wait_at_latch(reader.backend_pid());
+    let body = site.reads_body(&operation, &patient());
+    let lost = send(&site, SET_READ, &body);
+    site.wait_read_by(reader.backend_pid(), "reader");
+
+    proxy.kill9();
+    assert_eq!(lost.join().unwrap(), None, "a dead proxy answered");
+    assert!(reader.closed_within(PATIENCE), "the reader's client sees an end, and no answer");
+    proxy.spawn();
+    let seen = first(&proxy, &db, "SELECT n FROM t");
+    assert!(["ZF003", "ZF005"].contains(&seen.as_str()), "the first connection got {seen:?}");
+    proxy.wait_ready();
+    let site = Site::at(cluster, &proxy, &db);
+    assert_eq!(site.state(), READ_DRAINING, "a restart advances nothing");
+    assert_eq!(code(&site.client().query("SELECT n FROM t")), "ZF003");
+    let answer = site.set_read(&body);
+    assert_eq!(applied(&answer)["replayed"], true);
+    assert_eq!(answer.1["fence"]["state"], READ_FENCED);
+    latch.open();
+    site.unfence_reads(&operation);
+    site.client().query("SELECT n FROM t").ok();
+    site.unfence(&operation);
+}
+
+#[test]
+fn acceptance_11_a_read_fence_whose_commit_nobody_knows_of_closes_everything_until_its_replay() {
+    let proxy = failing("store.after_commit@3=error");
+    let site = Site::new(PgCluster::shared(), &proxy);
+    let operation = site.fence();
+    let mut client = site.client();
+    client.query("SELECT n FROM t").ok();
+    let body = site.reads_body(&operation, &patient());
+    refused(&site.set_read(&body), 409, "FENCE_COMMIT_INDETERMINATE");
+    for sql in ["INSERT INTO t VALUES (1)", "SELECT 1", "BEGIN"] {
+        assert_eq!(code(&client.query(sql)), "ZF005", "{sql}");
+    }
+    let clear = json!({ "operation_id": operation, "command_id": uuid(),
+        "expected_state": READ_DRAINING, "expected_revision": 3 });
+    refused(&site.clear_read(&clear), 409, "FENCE_COMMIT_INDETERMINATE");
+    assert_eq!(applied(&site.set_read(&body))["fence"]["revision"], 4);
+    assert_eq!(code(&client.query("SELECT 1")), "ZF003");
+    site.unfence_reads(&operation);
+    site.unfence(&operation);
 }
 
 /// Starts the proxy anew, to die at `point`.

@@ -5,8 +5,10 @@
 //! day, without the proxy (which shows that the script is right) and through it. `fence`: a write
 //! fence goes up around a connected driver; it must get error 9701, SQLSTATE ZF001, as its own kind
 //! of error, try nothing again by itself, keep its session and its transaction, go on reading, and
-//! write again on the same connection afterwards. The control arm raises no fence: then the script
-//! must fail.
+//! write again on the same connection afterwards. What was refused is in no log of the engine's
+//! and counted once by the proxy (acceptance 19); under the same fence other failures keep their
+//! own numbers (1045, 1049, 1205, 2006 or 2013 for a lost connection). The control arm raises no
+//! fence: then the script must fail.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -23,7 +25,7 @@ use serde_json::Value;
 use support::my_tools::MyTarget;
 use support::proxy::uuid;
 use support::talk::{Language, Talk};
-use support::{Engine, MyCluster, MyFlavour, Proxy, ProxyOptions, poll};
+use support::{Engine, MyCluster, MyFlavour, MyOptions, Proxy, ProxyOptions, poll};
 
 /// What a proxy is for. Each purpose has its own: while any schema of an engine is fenced, a CALL
 /// in another one may be refused too, because nobody can say what it reaches.
@@ -31,6 +33,19 @@ use support::{Engine, MyCluster, MyFlavour, Proxy, ProxyOptions, poll};
 enum Purpose {
     Work,
     Fences,
+}
+
+/// The server that a purpose's proxies lead to. Where fences are, it logs whatever reaches it.
+fn cluster(purpose: Purpose, flavour: MyFlavour) -> &'static MyCluster {
+    static LOGGING: [OnceLock<MyCluster>; 2] = [const { OnceLock::new() }; 2];
+    if purpose == Purpose::Work {
+        return MyCluster::shared(flavour);
+    }
+    LOGGING[usize::from(flavour == MyFlavour::MySql)].get_or_init(|| {
+        let log = [("general_log", "ON"), ("log_output", "TABLE")];
+        let settings = log.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        MyCluster::start(flavour, MyOptions { tls: true, settings, ..MyOptions::default() })
+    })
 }
 
 /// The proxy that takes TLS from clients and speaks to a flavour's server in plaintext or with TLS.
@@ -41,7 +56,7 @@ fn proxy(purpose: Purpose, flavour: MyFlavour, engine_tls: bool) -> &'static Pro
     PROXIES[at].get_or_init(|| {
         let mode = if engine_tls { "verify-full" } else { "disable" };
         Proxy::start_with(ProxyOptions {
-            engines: vec![Engine::my_tls("old", MyCluster::shared(flavour), mode)],
+            engines: vec![Engine::my_tls("old", cluster(purpose, flavour), mode)],
             client_tls: "allow".into(),
             ..ProxyOptions::default()
         })
@@ -64,7 +79,7 @@ fn behind(
     engine_tls: bool,
 ) -> MyTarget<'static> {
     let port = proxy(purpose, flavour, engine_tls).port();
-    MyTarget { cluster: MyCluster::shared(flavour), port, client_tls, engine_tls }
+    MyTarget { cluster: cluster(purpose, flavour), port, client_tls, engine_tls }
 }
 
 /// What one driver does in its two ways, and what it says when there is no fence to be seen.
@@ -177,14 +192,17 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 
 /// A database behind the target's proxy, and its fence.
 struct Site {
+    cluster: &'static MyCluster,
     proxy: &'static Proxy,
     db: String,
 }
 
 impl Site {
     fn new(target: &MyTarget<'_>) -> Self {
-        let proxy = proxy(Purpose::Fences, target.cluster.flavour(), target.engine_tls);
-        Self { proxy, db: target.cluster.fresh_db() }
+        let flavour = target.cluster.flavour();
+        let proxy = proxy(Purpose::Fences, flavour, target.engine_tls);
+        let cluster = cluster(Purpose::Fences, flavour);
+        Self { cluster, proxy, db: cluster.fresh_db() }
     }
 
     /// Raises a write fence, which waits for what goes on; returns its operation.
@@ -204,6 +222,14 @@ impl Site {
         applied(&last);
     }
 
+    /// How many of the scripts' writes the engine has ever seen, prepared ones included.
+    fn seen(&self) -> u64 {
+        let sql = "SELECT COUNT(*) FROM mysql.general_log
+            WHERE command_type IN ('Query', 'Prepare', 'Execute')
+            AND CONVERT(argument USING utf8mb4) REGEXP '^(INSERT INTO|UPDATE|DELETE FROM) f '";
+        self.cluster.sql("mysql", sql).parse().unwrap()
+    }
+
     /// How many statements the proxy has refused for a write fence.
     fn denials(&self) -> u64 {
         let labels = "code=\"MIGRATION_WRITE_FENCED\",surface=\"mysql\"";
@@ -217,16 +243,18 @@ fn script_is_fenced(target: &MyTarget<'_>, language: Language, file: &str) {
     let mut talk = Talk::start(target.script(language, &site.db, file, "fence"));
     assert_eq!(talk.hear(), "ready");
     let operation = site.fence();
-    let before = site.denials();
+    let (before, seen) = (site.denials(), site.seen());
     talk.go_on();
     let tries: u64 = talk.hear().parse().unwrap();
     // A driver that tried again by itself would have been refused more often.
     assert_eq!(site.denials() - before, tries, "not one refusal for each of {tries} tries");
     assert!(tries >= 4, "only {tries} tries");
+    assert_eq!(site.seen(), seen, "a refused statement reached the engine");
     site.unfence(&operation);
     talk.go_on();
     assert_eq!(talk.hear(), "ok");
     assert!(talk.last_words().0);
+    assert!(site.seen() > seen, "the log is one that would have shown it");
 }
 
 /// Control arm: without a fence the same script fails, and says what it had expected.
@@ -269,11 +297,14 @@ mod mysql_async {
             run(async {
                 let mut driver = Fenced::prepare(place).await;
                 let operation = site.fence();
-                let before = site.denials();
+                let (before, seen) = (site.denials(), site.seen());
+                driver.other_errors().await;
                 let tries = driver.try_writes().await.unwrap();
                 assert_eq!(site.denials() - before, tries);
+                assert_eq!(site.seen(), seen, "a refused statement reached the engine");
                 site.unfence(&operation);
                 driver.write().await;
+                assert!(site.seen() > seen, "the log is one that would have shown it");
             });
         }
 

@@ -516,11 +516,11 @@ fn a_dump_in_a_snapshot_works_under_a_write_fence(flavour: MyFlavour) {
     let target = MyTarget { cluster: site.cluster, port, client_tls: false, engine_tls: false };
     let dump = |options: &[&str]| {
         let mut dump = target.dump();
-        dump.args(["--skip-dump-date", "--routines", "--triggers", "--hex-blob"]).args(options);
+        dump.args(["--skip-dump-date", "--routines", "--triggers", "--hex-blob"]);
         if flavour == MyFlavour::MySql {
             dump.args(["--set-gtid-purged=OFF", "--no-tablespaces"]);
         }
-        dump.arg(&site.db);
+        dump.args(options).arg(&site.db);
         dump
     };
     let before = run(&mut dump(&["--single-transaction"]));
@@ -530,16 +530,16 @@ fn a_dump_in_a_snapshot_works_under_a_write_fence(flavour: MyFlavour) {
     let differs = before.lines().zip(under.lines()).find(|(a, b)| a != b);
     assert!(before == under, "the dump differs, first at {differs:?}");
     // What flushes is a write to this server's log, and gets the fence's word for it.
-    for options in
-        [&["--single-transaction", "--flush-logs"][..], &["--lock-all-tables"], &["--master-data"]]
-    {
-        let options: Vec<&str> = match flavour {
-            MyFlavour::MariaDb => options.to_vec(),
-            MyFlavour::MySql => {
-                options.iter().map(|o| o.replace("master", "source").leak() as &str).collect()
-            }
-        };
-        let error = run_failing(&mut dump(&options));
+    let flushing: &[&[&str]] = match flavour {
+        MyFlavour::MariaDb => &[&["--flush-logs"], &["--lock-all-tables"]],
+        MyFlavour::MySql => &[&["--flush-logs"], &["--source-data"], &["--set-gtid-purged=ON"]],
+    };
+    for options in flushing {
+        let mut dump = dump(options);
+        if !options.contains(&"--lock-all-tables") {
+            dump.arg("--single-transaction");
+        }
+        let error = run_failing(&mut dump);
         assert!(error.contains("(9701)"), "{options:?}: {error}");
     }
     site.unfence(&operation);

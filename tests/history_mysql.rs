@@ -20,8 +20,8 @@ use acceptance_mysql::{MySite, on_both, own};
 use history::lane::{self, Plan};
 use support::MyFlavour;
 
-/// Half of the cycles of `make test` on either server. How much is held isn't asserted here yet.
-const PLAN: Plan = Plan { lanes: 4, lane_cycles: 25, holds: false };
+/// Half of the cycles of `make test` on either server.
+const PLAN: Plan = Plan { lanes: 4, lane_cycles: 25, holds: true };
 
 on_both!(histories_table_log_and_boundaries_agree);
 

@@ -14,6 +14,7 @@ use acceptance::sweep::Park;
 use acceptance::{PATIENCE, applied, metric};
 use acceptance_mysql::{MySite, code, on_both, thread};
 use serde_json::{Value, json};
+use support::my_wire::packets;
 use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
 
@@ -26,6 +27,7 @@ on_both!(
     w20_a_second_fence_judges_again,
     w20_a_stop_tells_the_held,
     w21_a_held_session_whose_route_moved_is_closed,
+    many_small_commands_refused_at_once_are_answered_as_their_client_reads,
 );
 
 /// Longer than any test.
@@ -286,5 +288,24 @@ fn w21_a_held_session_whose_route_moved_is_closed(flavour: MyFlavour) {
     // Who came by the schema's own name has nothing to do with the route.
     site.unfence(&operation);
     by_name.answer(&[]).unwrap().ok();
+    assert_eq!(site.rows(), "2");
+}
+
+/// More answers than a client takes at once are made as it takes them, in order, and then the
+/// session goes on.
+fn many_small_commands_refused_at_once_are_answered_as_their_client_reads(flavour: MyFlavour) {
+    let site = MySite::shared(flavour);
+    let operation = fence(&site, 0);
+    let mut client = site.client();
+    let (count, text) = (6_000, b"\x03INSERT INTO t VALUES (1)");
+    let write = packets(text, &mut 0);
+    client.send_raw(&[write.repeat(count), packets(b"\x03SELECT 'then'", &mut 0)].concat());
+    for number in 0..count {
+        let packet = client.packet();
+        assert_eq!((packet.sequence, packet.payload[0]), (1, 0xff), "{number}");
+    }
+    assert_eq!(client.answer(&[]).unwrap().ok().cell(), "then");
+    site.unfence(&operation);
+    client.query("INSERT INTO t VALUES (2)").ok();
     assert_eq!(site.rows(), "2");
 }

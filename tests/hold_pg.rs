@@ -332,7 +332,7 @@ fn w20_the_default_holds_nothing_a_namespace_or_a_command_may() {
     let mut client = held_insert(&plain, 2);
     let shown = ctl(&proxy, &["inspect", &namespace]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("1 programs, the first for") && shown.contains("for 9 min"), "{shown}");
+    assert!(shown.contains("1 program, the first for") && shown.contains("for 9 min"), "{shown}");
     plain.unfence(&operation);
     client.until_ready().ok();
     assert_eq!((own.rows(), plain.rows()), ("1".to_owned(), "2".to_owned()));
@@ -649,4 +649,23 @@ fn w20_a_thousand_held_sessions_cost_no_cpu() {
     (0..1000).for_each(|_| drop(clients[0].query("SELECT 1").ok()));
     let after = spent(proxy.pid());
     assert!(after.1 - before.1 > 500, "1,000 statements and {} wakes", after.1 - before.1);
+}
+
+/// More answers than a client takes at once are made as it takes them, in order, and then the
+/// session goes on.
+#[test]
+fn many_small_programs_refused_at_once_are_answered_as_their_client_reads() {
+    let site = Site::shared();
+    let operation = fence(&site, 0);
+    let mut client = site.client();
+    let (count, write) = (6_000, query("INSERT INTO t VALUES (1)"));
+    client.send_raw(&[write.repeat(count), query("SELECT 'then'")].concat());
+    for number in 0..count {
+        let answer = client.until_ready();
+        assert_eq!((code(&answer).as_str(), answer.status), ("ZF001", 'I'), "{number}");
+    }
+    assert_eq!(client.until_ready().ok().cell(), "then");
+    site.unfence(&operation);
+    client.query("INSERT INTO t VALUES (2)").ok();
+    assert_eq!(site.rows(), "2");
 }

@@ -11,7 +11,7 @@ mod support;
 
 use acceptance::{Latch, PATIENCE, Site, applied, code, fail_after, still_draining};
 use support::proxy::uuid;
-use support::wire::{Answer, bind, execute, parse, query, sync};
+use support::wire::{Answer, bind, copy_data, copy_done, execute, parse, query, sync};
 use support::{Wire, poll};
 
 /// What read-only mode and the engine lock leave open together: a sequence, the catalog, a large
@@ -159,6 +159,79 @@ fn a_read_from_before_the_fence_that_draws_from_a_sequence_is_waited_for() {
     let drawn = site.sql("SELECT last_value, is_called FROM s");
     assert_eq!(drawn, "1|t", "before the acknowledgement, not after it");
     applied(&answer);
+}
+
+/// A COPY swallows Syncs until it fails, and answers those behind its failure: counted by their
+/// number, the answer of one of them was taken for that of a program behind it, which then ran on
+/// without a lease.
+#[test]
+fn a_program_behind_a_copy_keeps_its_lease_whatever_became_of_the_syncs() {
+    let site = site();
+    site.setup("CREATE TABLE copied (n int)");
+    let write = "DO $$ BEGIN PERFORM pg_advisory_xact_lock_shared(77); CREATE TABLE belated_one (); \
+                 PERFORM nextval('s'); END $$";
+    let copy = |sql| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
+    let (from, unread) = ("COPY copied FROM STDIN", "COPY copied FROM STDIN (FREEZE)");
+    let pipelined = [copy(write), sync()].concat();
+    let program = || query(write);
+    let none = Vec::new();
+    let ways: [(&str, Vec<u8>, Vec<u8>); 5] = [
+        (
+            "the end of the COPY in front of its own Sync",
+            none.clone(),
+            [copy(from), copy_done(), sync(), pipelined.clone()].concat(),
+        ),
+        ("unread, a query", none.clone(), [query(unread), sync(), program()].concat()),
+        (
+            "unread, a pipeline",
+            none.clone(),
+            [copy(unread), sync(), sync(), pipelined.clone()].concat(),
+        ),
+        (
+            "unread, several Syncs",
+            none,
+            [query(unread), sync(), sync(), sync(), pipelined].concat(),
+        ),
+        ("failed by then", query(from), [copy_data(b"not a number\n"), sync(), program()].concat()),
+    ];
+    for (way, first, then) in ways {
+        let latch = Latch::shut(&site);
+        let mut client = site.client();
+        if !first.is_empty() {
+            client.send_raw(&first);
+            assert_eq!(client.read_frame().0, b'G', "{way}");
+        }
+        client.send_raw(&then);
+        site.wait_at_latch(client.backend_pid());
+        let operation = uuid();
+        let body = site.acquire_body(&operation, &fail_after(300));
+        let answer = site.acquire(&body);
+        let seen = still_draining(&answer);
+        assert_eq!(seen["drain"]["active_writers"], 1, "{way}: {seen:#}");
+        latch.open();
+        site.acquire_at_last(&body);
+        site.sql("SELECT 'belated_one'::regclass");
+        site.unfence(&operation);
+        site.sql("DROP TABLE belated_one");
+    }
+}
+
+/// A Flush that breaks the protocol has the engine skip everything to the next Sync: the guard's
+/// own statement with it, whose Sync is answered as if all had gone well.
+#[test]
+fn a_broken_flush_does_not_take_the_guard_away() {
+    let site = site();
+    let operation = site.fence();
+    for message in [b'H', b'S'] {
+        let mut client = site.client();
+        client.send(message, b"\0");
+        client.send_raw(&query("SELECT n FROM counting"));
+        assert!(client.closed_within(PATIENCE), "{}", char::from(message));
+    }
+    assert_unchanged(&site);
+    site.unfence(&operation);
+    site.client().query("SELECT n FROM counting").ok();
+    assert_moved(&site);
 }
 
 #[test]

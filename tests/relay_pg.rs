@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use acceptance::{PATIENCE, Site, code, shared_proxy};
+use acceptance::{Latch, PATIENCE, Site, code, shared_proxy};
 use relay::Talk;
 use support::wire::{self, parse, query};
 use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire};
@@ -343,9 +343,19 @@ fn a_value_of_any_size_passes_both_ways_in_little_memory() {
 
 #[test]
 fn a_commit_that_waits_for_a_standby_is_told_as_the_engine_tells_it() {
-    // Cancelled, it is committed with a warning; terminated, it is committed without a word of
-    // success. A setting of the whole server: a cluster of its own.
-    let cluster = PgCluster::start(Options::default());
+    a_commit_that_waits_is_told_the_same_on(15);
+}
+
+#[test]
+fn a_commit_that_waits_for_a_standby_is_told_as_the_engine_tells_it_on_18() {
+    a_commit_that_waits_is_told_the_same_on(18);
+}
+
+/// Cancelled, it is committed with a warning; terminated, it is committed without a word of
+/// success. A setting of the whole server: a cluster of its own.
+fn a_commit_that_waits_is_told_the_same_on(version: u32) {
+    let options = Options { version: Some(version), ..Options::default() };
+    let cluster = PgCluster::start(options);
     let proxy = Proxy::start(&cluster);
     let site = Site::new(&cluster, &proxy);
     cluster.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
@@ -383,6 +393,113 @@ fn a_commit_that_waits_for_a_standby_is_told_as_the_engine_tells_it() {
     let tags: String = said[0].iter().map(|frame| frame.0 as char).collect();
     assert_eq!(tags, "NCZN");
     assert_eq!(site.rows(), "1,1,2,2");
+}
+
+#[test]
+fn killed_before_its_first_ready_a_session_is_told_as_the_engine_tells_it() {
+    killed_before_the_first_ready_is_told_the_same_on(15);
+}
+
+#[test]
+fn killed_before_its_first_ready_a_session_is_told_as_the_engine_tells_it_on_18() {
+    killed_before_the_first_ready_is_told_the_same_on(18);
+}
+
+/// A backend that has let its client in and reads its settings waits for a lock on their catalog.
+/// So does every other that starts then: a cluster of its own.
+fn killed_before_the_first_ready_is_told_the_same_on(version: u32) {
+    let options = Options { version: Some(version), ..Options::default() };
+    let cluster = PgCluster::start(options);
+    let proxy = Proxy::start(&cluster);
+    let site = Site::new(&cluster, &proxy);
+    cluster.sql("postgres", "ALTER ROLE wire SUPERUSER");
+    let mut keeper = site.direct();
+    let mut said = Vec::new();
+    for port in [cluster.port(), proxy.port()] {
+        keeper.query("BEGIN; LOCK TABLE pg_db_role_setting IN ACCESS EXCLUSIVE MODE").ok();
+        let mut client = Wire::open(port);
+        let mut body = vec![0, 3, 0, 0];
+        body.extend_from_slice(format!("user\0wire\0database\0{}\0\0", site.db).as_bytes());
+        client.send_untagged(&body);
+        // The proxy's own connections wait there as well: everybody is ended until it was this one.
+        let first = support::poll(PATIENCE, || {
+            let killed = keeper.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks
+                 WHERE relation = 'pg_db_role_setting'::regclass AND NOT granted",
+            );
+            killed.ok();
+            client.try_read_frame(Duration::from_millis(50)).expect("closed without a word")
+        });
+        let mut heard = vec![first.expect("it was never ended")];
+        while let Ok(Some(frame)) = client.try_read_frame(PATIENCE) {
+            heard.push(frame);
+        }
+        keeper.query("ROLLBACK").ok();
+        said.push(heard);
+    }
+    let tags: String = said[0].iter().map(|frame| frame.0 as char).collect();
+    // Let in, and then told; nothing of a session in between.
+    assert_eq!((tags.as_str(), &said[0][0].1[..]), ("RE", &[0; 4][..]));
+    assert_eq!(wire::fields(&said[0][1].1)[&'C'], "57P01");
+    assert_eq!(said[0], said[1]);
+    site.client().query("SELECT 1").ok();
+}
+
+/// Leases at the namespace's gate, as people are shown them.
+fn leases(site: &Site<'_>) -> (u64, u64) {
+    let lines = site.proxy.admin("GET", "/v1/namespaces", &serde_json::Value::Null).1;
+    let lines = lines["namespaces"].as_array().unwrap();
+    let line = lines.iter().find(|line| line["namespace"] == site.namespace()).unwrap();
+    let of = |kind: &str| line["leases"][kind].as_u64().unwrap();
+    (of("read"), of("write"))
+}
+
+/// Whatever was sent, a session has a lease while something of it runs, and none behind its last
+/// answer: too few ReadyForQuery counted as owed would end it early, one too many never.
+fn what_is_owed_is_counted_right_on(version: u32) {
+    let options = Options { version: Some(version), ..Options::default() };
+    let cluster = PgCluster::start(options);
+    let proxy = Proxy::start(&cluster);
+    let site = Site::new(&cluster, &proxy);
+    let mut client = site.client();
+    client.query("CREATE SCHEMA talk; CREATE TABLE talk.r AS SELECT 1 n, 'one' s").ok();
+    client.query(relay::mixed::TABLE).ok();
+    let mut scripts: Vec<_> = relay::mixed::SCRIPTS.iter().map(|s| (*s).to_owned()).collect();
+    scripts.extend(relay::mixed::random(0x0051_7cc1, 60));
+    for script in scripts {
+        let latch = Latch::shut(&site);
+        let more = [
+            wire::sync(),
+            query("ROLLBACK"),
+            query("SELECT 'so far'"),
+            // Nothing behind it, whose answer too many could be counted in the place of.
+            query(&format!("SELECT {}", Latch::WAIT)),
+        ];
+        client.send_raw(&[relay::mixed::bytes(&script), more.concat()].concat());
+        site.wait_at_latch(client.backend_pid());
+        // All that the engine said before has passed through the proxy when it is read here.
+        while !said(&client.read_frame(), "so far") {}
+        client.until_ready();
+        assert_ne!(leases(&site), (0, 0), "{script}: something runs without a lease");
+        latch.open();
+        client.until_ready().ok();
+        let none = support::poll(PATIENCE, || (leases(&site) == (0, 0)).then_some(()));
+        assert!(none.is_some(), "{script}: a lease is left behind the last answer");
+    }
+}
+
+fn said(frame: &wire::Frame, text: &str) -> bool {
+    matches!(frame.0, b'C' | b'D') && String::from_utf8_lossy(&frame.1).contains(text)
+}
+
+#[test]
+fn what_is_owed_is_counted_right_whatever_is_sent() {
+    what_is_owed_is_counted_right_on(15);
+}
+
+#[test]
+fn what_is_owed_is_counted_right_whatever_is_sent_on_18() {
+    what_is_owed_is_counted_right_on(18);
 }
 
 /// A server that says what no PostgreSQL says, to whoever logs in.

@@ -267,3 +267,36 @@ fn the_log_says_at_the_start_whether_the_control_role_can_be_used() {
     let log = said(Engine { url, ..Engine::plain("old", cluster) }, bad);
     assert!(log.contains("GRANT pg_monitor") && !log.contains(good), "{log}");
 }
+
+/// What the system says of the timer of an established TCP connection of this machine, by its local
+/// and remote port: its kind (2 is keepalive), and how many hundredths of a second are left.
+fn timer(local: u16, remote: u16) -> Option<(u64, u64)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    table.lines().skip(1).find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let here = port(columns[1]) == Some(local) && port(columns[2]) == Some(remote);
+        let (kind, left) = columns[5].split_once(':')?;
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        (here && columns[3] == "01").then(|| (number(kind), number(left)))
+    })
+}
+
+/// A host that vanishes says nothing: the system must ask, and not only after two hours.
+#[test]
+fn both_connections_of_a_session_are_asked_whether_they_are_there() {
+    let cluster = PgCluster::shared();
+    let proxy = with_extra(cluster, "");
+    let mut client = Wire::connect(proxy.port(), "wire", "postgres");
+    let own = client.query("SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()");
+    let to_engine = (own.ok().cell().parse().unwrap(), cluster.port());
+    let to_client = (proxy.port(), client.local_port());
+    for (local, remote) in [to_engine, to_client] {
+        let mut last = None;
+        let asked = poll(3 * PATIENCE, || {
+            last = timer(local, remote);
+            last.filter(|(kind, left)| *kind == 2 && *left <= 6_000)
+        });
+        assert!(asked.is_some(), "{local} to {remote}: {last:?}");
+    }
+}

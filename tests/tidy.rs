@@ -7,6 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+#[path = "tidy/evidence.rs"]
+mod evidence;
+#[path = "tidy/invariants.rs"]
+mod invariants;
 #[path = "tidy/layers.rs"]
 mod layers;
 #[path = "tidy/rules.rs"]
@@ -29,6 +33,8 @@ const RULES: &[Rule] = &[
     rules::shape,
     rules::function_size,
     rules::proof_makers,
+    rules::cancel_safety,
+    evidence::forgeable,
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -270,4 +276,20 @@ fn control_what_is_test_code() {
     let tricky = "fn f<'a>(x: &'a str) -> char { '{' } /* { /* nested */ } */ // }";
     let source = Source::new("src/app.rs", tricky);
     assert_eq!(source.code[0].trim_end(), "fn f<'a>(x: &'a str) -> char {     }");
+}
+
+#[test]
+fn control_cancel_safety() {
+    let rule = "cancel safety";
+    for dir in ["gate", "wire/pg", "store"] {
+        let path = format!("src/{dir}/some.rs");
+        caught(&path, "async fn f() {}", rule);
+        caught(&path, "pub(crate) async fn f() {}", rule);
+        passes(&path, "/// Does it.\n///\n/// # Cancel safety\n/// Safe.\nasync fn f() {}");
+        passes(&path, "/// # Cancel safety\n/// Safe.\n#[inline]\nasync fn f() {}");
+        passes(&path, "#[cfg(test)]\nmod tests { async fn f() {} }");
+        let other = "/// # Cancel safety\n/// Safe.\nasync fn f() {}\n\nasync fn g() {}";
+        assert_eq!(broken(&path, other), [(6, rule)]);
+    }
+    passes("src/control/some.rs", "async fn f() {}");
 }

@@ -21,6 +21,8 @@ shift
 log=$(mktemp "${TMPDIR:-/tmp}/fencewire-test-log.XXXXXX")
 trap 'rm -f "$log"' EXIT
 
+RUSTDOC=$(cd "$(dirname "$0")" && pwd)/rustdoc.sh
+export RUSTDOC
 cargo test --no-fail-fast "$@" -- --test-threads="$threads" 2>&1 | tee "$log"
 code=${PIPESTATUS[0]}
 [ "$code" != 0 ] && [ "${FENCEWIRE_SECOND_TRY:-1}" != 0 ] || exit "$code"

@@ -370,7 +370,11 @@ pub fn drain(report: &DrainReport, shown: Shown) -> Value {
     json!({
         "phase": report.phase.name(),
         "active_writers": report.active_writers,
-        "read_leases": { "sql": report.read_leases, "dump": 0, "replication": 0 },
+        "read_leases": {
+            "sql": report.read_leases.sql,
+            "dump": report.read_leases.dump,
+            "replication": report.read_leases.replication,
+        },
         "import_writers": 0,
         "blockers": report.blockers.iter().map(|one| blocker(one, shown)).collect::<Vec<_>>(),
         "more_blockers": report.more_blockers,
@@ -461,6 +465,8 @@ pub fn capabilities(capabilities: &Capabilities) -> Value {
         "commands": CommandKind::ALL.map(CommandKind::name),
         "available_commands": [
             CommandKind::AcquireSourceWriteFence.name(),
+            CommandKind::SetSourceReadFence.name(),
+            CommandKind::ClearSourceReadFence.name(),
             CommandKind::ReleaseSourceWriteFence.name(),
         ],
         "states": FenceState::ALL.map(FenceState::name),

@@ -11,7 +11,13 @@ mod build;
 mod control_engine;
 mod killer;
 mod reload;
+#[cfg(test)]
+mod sequences;
 mod state_dir;
+#[cfg(test)]
+mod surfaces;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +32,7 @@ use tokio::task::JoinHandle;
 use crate::admin::auth::{AdminKey, KeyError, KeyOrigin};
 use crate::admin::http::{AdminApi, Reload};
 use crate::admin::view::Shown;
+use crate::base::arm::{Removable, removed};
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::ids::{Generation, Namespace};
 use crate::base::limits;
@@ -146,7 +153,7 @@ impl App {
     /// Not cancel safe: run it to its end.
     pub async fn start(config: Config, control: ControlSettings) -> Result<Self, AppError> {
         let started = Instant::now();
-        let claims = claim(&config)?;
+        let mut claims = claim(&config)?;
         let bound = bind_clients(&config).await?;
         let admin_address = config.admin.http.to_string();
         let admin_error = |source| AppError::Admin { address: admin_address.clone(), source };
@@ -156,7 +163,8 @@ impl App {
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let metrics = Arc::new(Metrics::new());
-        let gates = Arc::new(Gates::new(first_generation(clock.now_ms())));
+        let first = first_generation(&mut claims.0, clock.now_ms())?;
+        let gates = Arc::new(Gates::new(first));
         let routes = Arc::new(Routes::new(build::route_table(&config)));
         let config = Arc::new(Mutex::new(config));
         let (engines, endpoints, checked) = engines(&locked(&config))?;
@@ -256,9 +264,9 @@ impl App {
         for (_, task) in &self.listening {
             task.abort();
         }
-        self.order_all(Order::FINISH);
+        order_all(&self.gates, Order::FINISH);
         if !self.sessions_ended_within(self.grace).await {
-            self.order_all(Order::END);
+            order_all(&self.gates, Order::END);
             // What is left after this is abandoned with the process.
             self.sessions_ended_within(Duration::from_millis(limits::STOP_LINGER_MS)).await;
         }
@@ -293,20 +301,28 @@ impl App {
         }
         true
     }
+}
 
-    fn order_all(&self, order: Order) {
-        for gate in self.gates.all() {
-            for slot in gate.sessions() {
-                slot.order(order, Generation(0));
-            }
+/// Gives every session an order on the way out. Gates stay as they are (invariant 13).
+fn order_all(gates: &Gates, order: Order) {
+    for gate in gates.all() {
+        if removed(Removable::StopLeavesGates) {
+            gate.open_unasked();
+        }
+        for slot in gate.sessions() {
+            slot.order(order, Generation(0));
         }
     }
 }
 
-/// Above every generation an earlier process used: seconds since 1970 in the upper bits, room for
-/// 65,536 changes of admission per second of an earlier life in the lower ones.
-const fn first_generation(now_ms: u64) -> Generation {
-    Generation((now_ms / 1000) << 16)
+/// Above every generation that an earlier process of this folder reached (invariant 5): by the
+/// clock, seconds since 1970 in the upper bits, and by what the folder remembers, because clocks go
+/// back and a process can be started twice in a second.
+fn first_generation(state_dir: &mut StateDir, now_ms: u64) -> Result<Generation, StateDirError> {
+    if removed(Removable::GenerationStart) {
+        return Ok(Generation(1));
+    }
+    state_dir.begin(Generation((now_ms / 1000) << 16))
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -322,6 +338,20 @@ async fn bind_clients(config: &Config) -> Result<Vec<Bound>, AppError> {
         bound.push(Bound { listener, address: listen.address.clone(), certificate });
     }
     Ok(bound)
+}
+
+/// What a start looks at beyond the settings themselves: keys, certificates and CA files. Nothing
+/// is made, opened or connected to.
+///
+/// # Errors
+/// What [`serve`] would refuse to start with.
+pub fn check(config: &Config) -> Result<(), AppError> {
+    let _keys = keys(config)?;
+    for listen in &config.listens {
+        let _read = build::listen(listen)?;
+    }
+    let mut endpoints = Endpoints::default();
+    config.engines.iter().try_for_each(|engine| endpoints.add(engine))
 }
 
 fn admin_key(config: &Config) -> Result<Option<AdminKey>, AppError> {
@@ -564,18 +594,5 @@ async fn until_stopped(app: &App) {
                 Err(reasons) => reasons.iter().for_each(|reason| tracing::error!("{reason}")),
             },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn invariant_05_a_later_process_starts_above_everything_an_earlier_one_reached() {
-        let (earlier, later) = (first_generation(1_700_000_000_000), 1_700_000_001_000);
-        let reached = Generation(earlier.0 + 65_535);
-        assert!(reached < first_generation(later));
-        assert!(first_generation(later).0 < 1 << 56, "the gate's word has 56 bits for it");
     }
 }

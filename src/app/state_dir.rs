@@ -6,11 +6,16 @@
 //! instead.) The lock on the store is a file beside it: SQLite's own locks live on the file itself
 //! and go with any other descriptor of it that is closed.
 //!
-//! Called by `app::start`. It doesn't open the store.
+//! The folder's locked file also remembers the generation that the last process began at
+//! (invariant 5). Called by `app::start`. It doesn't open the store.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use crate::base::ids::Generation;
+use crate::base::limits::GENERATIONS_PER_START;
 
 /// Why the folder can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +57,14 @@ pub enum StateDirError {
     },
 }
 
+/// Longest content of the locked file that is looked at.
+const KEPT_BYTES_MAX: u64 = 64;
+
 /// A claimed folder; it is given back when this is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct StateDir {
-    _lock: File,
+    path: PathBuf,
+    lock: File,
 }
 
 /// A claimed store file; it is given back when this is dropped or the process ends.
@@ -65,7 +74,7 @@ pub(crate) struct StoreFile {
 }
 
 fn lock_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+    OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)
 }
 
 impl StateDir {
@@ -75,10 +84,31 @@ impl StateDir {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let lock = lock_file(&path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(StateDirError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
+    }
+
+    /// The generation that this process begins at: `by_clock`, or so far above the beginning of the
+    /// process before it that this one can't have come there. Written down before it is answered.
+    ///
+    /// # Errors
+    /// [`StateDirError::Io`]: it couldn't be read or written down.
+    pub(crate) fn begin(&mut self, by_clock: Generation) -> Result<Generation, StateDirError> {
+        let failed = |source| StateDirError::Io { path: self.path.clone(), source };
+        let mut kept = Vec::new();
+        self.lock.rewind().map_err(failed)?;
+        (&self.lock).take(KEPT_BYTES_MAX).read_to_end(&mut kept).map_err(failed)?;
+        // Nothing in it, or nothing that this build wrote: then the clock alone has to do.
+        let last = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let above = last.map_or(0, |last| last.saturating_add(GENERATIONS_PER_START));
+        let first = Generation(by_clock.0.max(above));
+        self.lock.rewind().map_err(failed)?;
+        // As wide each time, so that nothing of an earlier number is left behind it.
+        writeln!(self.lock, "{:020}", first.0).map_err(failed)?;
+        self.lock.sync_data().map_err(failed)?;
+        Ok(first)
     }
 }
 
@@ -130,6 +160,23 @@ mod tests {
         assert!(second.to_string().contains("in use"), "{second}");
         drop(first);
         StateDir::claim(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn invariant_05_a_folder_remembers_where_the_last_process_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = |by_clock| {
+            let mut claimed = StateDir::claim(folder.path()).unwrap();
+            claimed.begin(Generation(by_clock)).unwrap().0
+        };
+        let by_clock = 1_750_000_000 << 16;
+        assert_eq!(begin(by_clock), by_clock);
+        assert_eq!(begin(by_clock), by_clock + GENERATIONS_PER_START, "in the same second");
+        assert_eq!(begin(7), by_clock + 2 * GENERATIONS_PER_START, "the clock went back");
+        let later = by_clock << 1;
+        assert_eq!(begin(later), later);
+        std::fs::write(folder.path().join("lock"), b"").unwrap();
+        assert_eq!(begin(by_clock), by_clock, "as an earlier build has left it");
     }
 
     #[test]

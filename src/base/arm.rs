@@ -3,8 +3,9 @@
 //! Purpose: a test of a guard is worth what it reports without the guard. In debug builds
 //! `FENCEWIRE_REMOVE` names guards, separated by commas, that the process then goes without, and
 //! `tests/arms_pg.rs` (the classifier: `tests/generated_pg.rs`) and `tests/arms_mysql.rs` expect
-//! violations of each. In release builds [`removed`] is a constant `false` and the variable is
-//! never read.
+//! violations of each. Those of the library's own rules are removed in its unit tests, which start
+//! themselves once more for it (`arm::missed`). In release builds [`removed`] is a constant `false`
+//! and the variable is never read.
 //!
 //! Callers: the one place of each guard. Nothing here decides what is lost without it.
 
@@ -31,11 +32,34 @@ pub enum Removable {
     HeldJudgement,
     /// Backends of our own that a broken link left behind on the engine are ended.
     EndStrays,
+    /// A generation is the one before it plus one: without it, the record's revision will do.
+    GenerationGrowth,
+    /// A process starts above every generation of the one before it: without it, at 1.
+    GenerationStart,
+    /// A drain speaks of the generation it began with: without it, of the gate's at its end.
+    DrainGeneration,
+    /// A commit of which nothing is known is read back: without it, it didn't happen.
+    CommitDoubt,
+    /// Stopping leaves every gate as it is: without it, gates open so that sessions can finish.
+    StopLeavesGates,
+    /// Refusals have codes of their own: without it, that of an engine that is read-only.
+    OwnCodes,
+    /// Gates start closed until every record was read: without it, they start open.
+    ClosedStart,
+    /// The engine lock is asked for through its holder: without it, not having heard is enough.
+    LockConfirm,
+    /// Whatever starts work is admitted first: without it, a function call of PostgreSQL's protocol
+    /// and COM_DROP_DB pass as if they started none.
+    StatementLease,
+    /// What the control account may not see is an error: without it, it isn't there.
+    SightCheck,
+    /// What still reads when a read drain's time is over is cancelled.
+    ReadCancel,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 21] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -46,6 +70,17 @@ impl Removable {
         Self::Classifier,
         Self::HeldJudgement,
         Self::EndStrays,
+        Self::GenerationGrowth,
+        Self::GenerationStart,
+        Self::DrainGeneration,
+        Self::CommitDoubt,
+        Self::StopLeavesGates,
+        Self::OwnCodes,
+        Self::ClosedStart,
+        Self::LockConfirm,
+        Self::StatementLease,
+        Self::SightCheck,
+        Self::ReadCancel,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -62,6 +97,17 @@ impl Removable {
             Self::Classifier => "classifier",
             Self::HeldJudgement => "held-judgement",
             Self::EndStrays => "end-strays",
+            Self::GenerationGrowth => "generation-growth",
+            Self::GenerationStart => "generation-start",
+            Self::DrainGeneration => "drain-generation",
+            Self::CommitDoubt => "commit-doubt",
+            Self::StopLeavesGates => "stop-leaves-gates",
+            Self::OwnCodes => "own-codes",
+            Self::ClosedStart => "closed-start",
+            Self::LockConfirm => "lock-confirm",
+            Self::StatementLease => "statement-lease",
+            Self::SightCheck => "sight-check",
+            Self::ReadCancel => "read-cancel",
         }
     }
 
@@ -84,6 +130,36 @@ pub const fn removed(_guard: Removable) -> bool {
 #[must_use]
 pub fn removed(guard: Removable) -> bool {
     *armed::REMOVED & guard.bit() != 0
+}
+
+/// Runs one test of this very test program in processes of its own: as built, where it must pass,
+/// and without each guard, where it must fail and say `VIOLATION: ` and what comes with the guard.
+/// For tests, in debug builds.
+///
+/// # Errors
+/// What the test said, where it was something else.
+#[cfg(debug_assertions)]
+pub fn missed(test: &str, guards: &[(&str, &str)]) -> Result<(), String> {
+    let without = guards.iter().map(|(guard, what)| (Some(*guard), *what));
+    for (removed, what) in std::iter::once((None, "")).chain(without) {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut once = std::process::Command::new(program);
+        once.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        once.env_remove("FENCEWIRE_REMOVE").env_remove("FENCEWIRE_FAULT");
+        once.envs(removed.map(|guard| ("FENCEWIRE_REMOVE", guard)));
+        let ended = once.output().map_err(|error| error.to_string())?;
+        let (out, err) = (ended.stdout.as_slice(), ended.stderr.as_slice());
+        let said = format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err));
+        let told = said.contains(&format!("VIOLATION: {what}"));
+        let as_wanted = match removed {
+            None => ended.status.success() && said.contains("1 passed"),
+            Some(_) => !ended.status.success() && said.contains("1 failed") && told,
+        };
+        if !as_wanted {
+            return Err(format!("{test} without {removed:?}, wanted {what:?}:\n{said}"));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(debug_assertions)]

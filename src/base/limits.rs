@@ -11,6 +11,10 @@
 /// Default deadline of a write or import drain, in milliseconds.
 pub const WRITE_DRAIN_DEFAULT_MS: u64 = 30_000;
 
+/// How often admission may change in the life of one process before the next one's generations
+/// could meet its own, where the clock doesn't help: 16 million times.
+pub const GENERATIONS_PER_START: u64 = 1 << 24;
+
 /// Default deadline of a read drain, in milliseconds.
 pub const READ_DRAIN_DEFAULT_MS: u64 = 30_000;
 
@@ -106,6 +110,13 @@ pub const CONTROL_KEEPALIVE_IDLE_S: u32 = 5;
 pub const CONTROL_KEEPALIVE_PAUSE_S: u32 = 3;
 /// Unanswered questions after which either side gives the connection up.
 pub const CONTROL_KEEPALIVES: u32 = 3;
+/// Silence on a session's TCP connection, to its client or its engine, after which the other side
+/// is asked whether it is still there, in seconds. See `SESSION_KEEPALIVES`.
+pub const SESSION_KEEPALIVE_IDLE_S: u64 = 60;
+/// Pause between two such questions without an answer, in seconds.
+pub const SESSION_KEEPALIVE_PAUSE_S: u64 = 10;
+/// Unanswered questions after which the session's connection is given up.
+pub const SESSION_KEEPALIVES: u32 = 6;
 /// How often programs are looked for that wait for the fence's own engine lock, in milliseconds;
 /// one that is found at two looks in a row is asked about.
 pub const LOCK_WAITERS_LOOK_MS: u64 = 100;

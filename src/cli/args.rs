@@ -83,7 +83,7 @@ pub(super) struct DemoArgs {
 const CTL_NOTES: &str = "\
 Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
             5 outcome unknown (replay), 6 proxy not reached
-Reading, target and route commands come in later versions.";
+Target and route commands come in later versions.";
 
 /// What `ctl acquire-write-fence --help` says below its options.
 const ACQUIRE_NOTES: &str = "At the deadline writes stay closed; the answer names the ways on.";
@@ -114,12 +114,10 @@ pub(super) enum CtlCommand {
     AcquireWriteFence(AcquireArgs),
     /// Open a source to writes again
     ReleaseWriteFence(CommandArgs),
-    /// Close a write-fenced source to reads
-    #[command(hide = true)]
-    SetReadFence(Later),
+    /// Close a write-fenced source to reads too
+    SetReadFence(SetReadArgs),
     /// Open a source to reads again
-    #[command(hide = true)]
-    ClearReadFence(Later),
+    ClearReadFence(CommandArgs),
     /// Create a target that nobody can reach
     #[command(hide = true)]
     CreateQuarantined(Later),
@@ -192,6 +190,21 @@ pub(super) struct AcquireArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) hold: Option<Duration>,
 }
+
+#[derive(Args)]
+#[command(after_help = READ_NOTES)]
+pub(super) struct SetReadArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// How long reads may run on, such as 30s [default: the proxy's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) deadline: Option<Duration>,
+}
+
+/// What `ctl set-read-fence --help` says below its options.
+const READ_NOTES: &str = "\
+At the deadline what still reads is cancelled, then its backend ended.
+Replication streams are ended at once. Writes stay closed throughout.";
 
 #[derive(Args)]
 #[command(after_help = ADOPT_NOTES, next_line_help = false)]

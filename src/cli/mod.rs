@@ -95,7 +95,12 @@ fn not_yet(what: &str, terminal: &mut Terminal<'_>) -> u8 {
 }
 
 fn check_config(file: &Path, terminal: &mut Terminal<'_>) -> u8 {
-    match Config::from_file(file) {
+    let read = Config::from_file(file);
+    let good = read.map_err(|error| error.to_string()).and_then(|config| {
+        let checked = crate::app::check(&config);
+        checked.map_err(|error| format!("{}: {error}", file.display())).map(|()| config)
+    });
+    match good {
         Ok(config) => {
             let (engines, listens) = (config.engines.len(), config.listens.len());
             terminal.say(&format!(
@@ -109,7 +114,7 @@ fn check_config(file: &Path, terminal: &mut Terminal<'_>) -> u8 {
             exit::DONE
         }
         Err(error) => {
-            terminal.complain(&error.to_string());
+            terminal.complain(&error);
             exit::USAGE
         }
     }
@@ -207,6 +212,38 @@ mod tests {
         let (code, _, err) = capture(&["serve", "--config", path], &[]);
         assert_eq!(code, exit::USAGE);
         assert!(err.contains("f.toml:7: listen.tls: expected"), "{err}");
+    }
+
+    /// What a start would stop at in the files that are named.
+    #[test]
+    fn check_config_reads_key_and_certificate_files_as_a_start_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (long, other) = ("k".repeat(64), "o".repeat(64));
+        let (good, short, second) =
+            (file("good", &long), file("short", "abc"), file("second", &other));
+        let head = "[[engine]]\nname = \"old\"\nurl = \"postgres://u:sesame@h/d\"\n[[listen]]\n\
+                    protocol = \"postgres\"\naddress = \"h:1\"\n";
+        let tls = format!("cert_file = \"{short}\"\nkey_file = \"{short}\"\n");
+        let keys = |key: &str, more: &str| format!("[admin]\nkey_file = \"{key}\"\n{more}");
+        let adoption = |path: &str| format!("adoption_key_file = \"{path}\"\n");
+        for (text, wrong) in [
+            (keys(&good, &adoption(&second)), None),
+            (keys(&short, ""), Some("short")),
+            (keys(&good, &adoption(&short)), Some("short")),
+            (keys(&good, &adoption(&good)), Some("good")),
+            (tls, Some("short")),
+        ] {
+            let path = file("f.toml", &format!("{head}{text}"));
+            let (code, _, err) = capture(&["check-config", &path], &[]);
+            let expected = if wrong.is_some() { exit::USAGE } else { exit::DONE };
+            assert_eq!(code, expected, "{text}: {err}");
+            assert!(err.contains(wrong.unwrap_or_default()), "{text}: {err}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!
 //! Callers: `control/fences.rs` and `control/status.rs` make them, `admin` shows them.
 
+use std::sync::Arc;
+
 use crate::base::ids::{Generation, Namespace, OperationId, Revision, SessionId};
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::CommandKey;
@@ -12,6 +14,8 @@ use crate::fence::receipt::Receipt;
 use crate::fence::record::{DrainPolicy, FenceRecord, Forced, Identity, LockMode, WrittenBy};
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlRefusal;
+use crate::gate::drain::Reading;
+use crate::gate::slot::Slot;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +250,31 @@ impl DrainPhase {
     }
 }
 
+/// Sessions with a read lease, by what reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadLeases {
+    /// Statements and cursors.
+    pub sql: u64,
+    /// Dump tools.
+    pub dump: u64,
+    /// Replicas' streams.
+    pub replication: u64,
+}
+
+impl ReadLeases {
+    pub(super) fn among(slots: &[Arc<Slot>]) -> Self {
+        let mut leases = Self::default();
+        for reading in slots.iter().filter_map(|slot| Reading::of(slot)) {
+            match reading {
+                Reading::Sql => leases.sql += 1,
+                Reading::Dump => leases.dump += 1,
+                Reading::Stream => leases.replication += 1,
+            }
+        }
+        leases
+    }
+}
+
 /// A drain as it is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainReport {
@@ -262,7 +291,7 @@ pub struct DrainReport {
     /// Sessions whose write lease is waited for.
     pub active_writers: u64,
     /// Sessions with a read lease, whether they are waited for or not.
-    pub read_leases: u64,
+    pub read_leases: ReadLeases,
     /// Who keeps it waiting, at most `limits::BLOCKERS_SHOWN_MAX`.
     pub blockers: Vec<BlockerReport>,
     /// Blockers beyond those named.

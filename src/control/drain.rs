@@ -14,14 +14,15 @@ mod blockers;
 mod completion;
 mod force;
 
-pub(super) use blockers::blocks;
+pub(super) use blockers::{activity_of, blocks};
+pub(super) use force::named;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::answer::{Answer, BlockerReport, DrainPhase, DrainReport};
+use super::answer::{Answer, DrainPhase, DrainReport};
 use super::fences::Control;
 use super::line::{Line, Request};
 use super::lock_keeper::{LockTicket, TakeError};
@@ -170,7 +171,7 @@ impl Control {
             }
             None => {
                 self.leave_lock(line).await;
-                let reason = run.why_not();
+                let reason = run.report.why_not("admission stays closed, replay the command");
                 story.unproven = Some(run.report);
                 draining(reason)
             }
@@ -272,16 +273,16 @@ impl Run<'_> {
         self.point(Point::AfterCutoff).await;
         loop {
             self.enter(DrainPhase::Leases);
-            let drained = self.leases().await?;
+            self.leases().await?;
             self.point(Point::AfterLeases).await;
-            if let Some(found) = self.pass(drained).await? {
+            if let Some(found) = self.pass().await? {
                 return Ok(found);
             }
         }
     }
 
     /// One pass over the engine; `None` after a rest, when something was found.
-    async fn pass(&mut self, drained: Drained) -> Result<Option<Findings>, Stop> {
+    async fn pass(&mut self) -> Result<Option<Findings>, Stop> {
         let seen = match self.observation().await {
             Ok(seen) => seen,
             Err(error) => return self.rest_on(error).await,
@@ -326,10 +327,10 @@ impl Run<'_> {
         if let Some(words) = blind {
             return self.rest_because(&format!("census_unavailable: {words}")).await;
         }
-        // Nothing may have been admitted since: the latch holds, this only says so.
-        let Some(drained) =
-            self.drain.look().filter(|now| now.generation() == drained.generation())
-        else {
+        // What is drained stays so (invariant 6): no lease older than this drain's generation can
+        // have come since. If one did all the same there is no proof. That the gate hasn't opened
+        // and closed again meanwhile is for the completing commit to see, by the record's revision.
+        let Some(drained) = self.drain.look() else {
             return Ok(None);
         };
         self.report.blockers.clear();
@@ -543,22 +544,6 @@ impl Run<'_> {
         self.report.deadline_at_ms = Some(now_ms.saturating_add(grace_ms));
         self.show();
         Ok(())
-    }
-
-    /// The reason of a DRAINING answer, in a sentence.
-    fn why_not(&self) -> String {
-        let blockers = self.report.blockers.len() as u64 + self.report.more_blockers;
-        let first = self.report.blockers.first().map(BlockerReport::in_words);
-        match (&self.report.reason, first) {
-            (Some(reason), _) => format!("{reason}; admission stays closed, replay the command"),
-            (None, Some(first)) => format!(
-                "{blockers} still to wait for, first: {first}; admission stays closed, replay the \
-                 command"
-            ),
-            (None, None) => {
-                "the drain is not proven yet; admission stays closed, replay the command".to_owned()
-            }
-        }
     }
 
     /// Puts the evidences together. They are taken by value: one set makes one proof.

@@ -251,11 +251,11 @@ impl Control {
         };
         match command.kind() {
             CommandKind::AcquireSourceWriteFence
+            | CommandKind::SetSourceReadFence
+            | CommandKind::ClearSourceReadFence
             | CommandKind::ReleaseSourceWriteFence
             | CommandKind::AdoptFence => None,
-            CommandKind::SetSourceReadFence
-            | CommandKind::ClearSourceReadFence
-            | CommandKind::CreateTargetQuarantined
+            CommandKind::CreateTargetQuarantined
             | CommandKind::SealTargetImport
             | CommandKind::RecordTargetValidation
             | CommandKind::PublishTargetReadableWriteFenced

@@ -20,6 +20,7 @@ use super::answer::LockReport;
 use super::instant::rfc3339_ms;
 use super::lock_waiters;
 use super::port::{EnginePort, HeldLock};
+use crate::base::arm::{Removable, removed};
 use crate::base::clock::Clock;
 use crate::base::ids::Namespace;
 use crate::base::limits;
@@ -261,6 +262,9 @@ impl LockKeeper {
         let Some(lock) = held.as_ref().filter(|lock| !lock.is_lost()) else {
             return false;
         };
+        if removed(Removable::LockConfirm) {
+            return true;
+        }
         let confirmed = tokio::select! {
             biased;
             _moved = void.wait_for(|now| *now != ticket.0) => return false,

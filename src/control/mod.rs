@@ -1,9 +1,9 @@
 //! L3: use cases. The only callers of transition, store and gate together.
 //!
-//! Purpose: a fence command from request to durable answer ([`fences`]), the drain and its proof
-//! ([`drain`]), the engine lock that stays behind it ([`lock_keeper`]), what a start finds
-//! ([`recovery`]), which namespace a client means ([`routes`]), and what people are shown
-//! ([`status`]).
+//! Purpose: a fence command from request to durable answer ([`fences`]), the drains and their
+//! proofs ([`drain`], [`read_drain`]), the engine lock behind a fence ([`lock_keeper`]), what a
+//! start finds ([`recovery`]), which namespace a client means ([`routes`]), and what people are
+//! shown ([`status`]).
 //!
 //! Invariants: 3, 5, 7, 8, 10, 11, 13 (`docs/INVARIANTS.md`). Nothing here is advanced, released
 //! or taken over by a timer: deadlines decide when to answer, never what is true.
@@ -23,6 +23,7 @@ pub mod orphans;
 pub mod pg;
 mod points;
 pub mod port;
+pub mod read_drain;
 pub mod recovery;
 pub mod routes;
 pub mod settings;

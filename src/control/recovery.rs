@@ -17,7 +17,7 @@ use crate::base::limits;
 use crate::fence::code::Detail;
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
-use crate::store::{LoadedFence, Row, StoreError};
+use crate::store::StoreError;
 
 /// What a start found, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,13 +42,13 @@ impl Control {
         let mut found = Recovered::default();
         let mut rows = self.store.fence_list().await?;
         for namespace in self.markers.list().await? {
-            if !rows.iter().any(|row| row.namespace == namespace) {
-                rows.push(LoadedFence { namespace, row: Row::Absent });
+            if !rows.iter().any(|row| *row.namespace() == namespace) {
+                rows.push(self.store.fence_load(&namespace).await?);
             }
         }
         let mut fenced = Vec::new();
         for row in rows {
-            let namespace = row.namespace.clone();
+            let namespace = row.namespace().clone();
             let line = self.line(&namespace);
             let _turn = line.transition.lock().await;
             let truth = self.compared(row, true).await;

@@ -5,11 +5,13 @@
 //!
 //! Callers: `admin`, `control/fences.rs` (the view in an answer), `app` (gauges before a scrape).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::answer::{
-    Admission, BlockerReport, DrainReport, HeldReport, NamespaceLine, Sight, Unavailable,
+    Admission, BlockerReport, DrainReport, HeldReport, NamespaceLine, ReadLeases, Sight,
+    Unavailable,
 };
 use super::drain::blocks;
 use super::fences::Control;
@@ -21,6 +23,7 @@ use crate::fence::record::{Identity, WrittenBy};
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
+use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
 use crate::store::StoreError;
 use crate::store::reconcile::Reconciled;
@@ -146,8 +149,7 @@ impl Control {
             return running.unwrap_or_default();
         };
         let slots = gate.sessions();
-        let readers = slots.iter().filter_map(|slot| slot.stamp()).filter(|stamp| !stamp.writer);
-        let read_leases = readers.count() as u64;
+        let read_leases = ReadLeases::among(&slots);
         if let Some(running) = running {
             return DrainReport { read_leases, ..running };
         }
@@ -155,9 +157,21 @@ impl Control {
         if published.policy.writes_open() {
             return DrainReport { read_leases, ..DrainReport::default() };
         }
+        let now_ms = self.now_monotonic_ms();
+        if let Some(mut reads) = ReadDrain::of(Arc::clone(&gate))
+            && published.policy.state == FenceState::SourceReadDraining
+        {
+            let blocking = reads.blockers();
+            let shown = blocking.iter().take(limits::BLOCKERS_SHOWN_MAX);
+            return DrainReport {
+                read_leases,
+                blockers: shown.map(|slot| BlockerReport::of_reader(slot, now_ms, None)).collect(),
+                more_blockers: blocking.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64,
+                ..DrainReport::default()
+            };
+        }
         let blocking: Vec<_> =
             slots.iter().filter(|slot| blocks(slot, published.generation)).collect();
-        let now_ms = self.now_monotonic_ms();
         DrainReport {
             active_writers: blocking.len() as u64,
             read_leases,

@@ -43,7 +43,7 @@ impl Control {
 
     /// As [`Control::truth`], for a row that was read already.
     pub(super) async fn compared(&self, loaded: LoadedFence, repair: bool) -> Reconciled {
-        let marker = self.markers.read(&loaded.namespace).await;
+        let marker = self.markers.read(loaded.namespace()).await;
         // Whether the database exists is asked later, where the answer can matter: "it does" is
         // the stricter assumption.
         let truth = reconcile(loaded, marker, true);

@@ -24,6 +24,7 @@ use std::time::Duration;
 use super::error::EngineError;
 use super::identity::{EngineTime, LiveIdentity};
 use super::{EngineLock, Settings};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Namespace};
 use crate::tls::TlsError;
 
@@ -180,13 +181,14 @@ impl MyEngine {
         // Asking for what needs the right is the only test that doesn't depend on how it was given.
         // Not INNODB_TRX: each look at that keeps it from being refreshed.
         let sql = "SELECT COUNT(*) FROM information_schema.INNODB_CMP";
-        match control.run("looking at other sessions", sql).await {
+        let sees = match control.run("looking at other sessions", sql).await {
             Err(EngineError::Denied { engine, what, words, .. }) => {
                 let hint = "run: GRANT PROCESS ON *.* TO the control account".to_owned();
                 Err(EngineError::Denied { engine, what, words, hint })
             }
             other => other,
-        }
+        };
+        if removed(Removable::SightCheck) { Ok(()) } else { sees }
     }
 
     fn unexpected(&self, what: &'static str, words: String) -> EngineError {

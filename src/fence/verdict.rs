@@ -18,7 +18,7 @@ pub enum Overlay {
     None,
     /// A closing write command is being persisted: writes and lifecycle are denied.
     Installing,
-    /// A read fence is being persisted: reads and streams are denied.
+    /// A read fence is being persisted: reads and streams are denied, writes as before.
     ClosingReads,
     /// A quarantined target is being created: everything is denied.
     CreatingTarget,
@@ -115,12 +115,13 @@ impl Policy {
     }
 
     /// Whether a program that was denied outside any transaction is held first: only what an opened
-    /// write gate would admit is, so that waiting can help.
+    /// write gate would admit is, so that waiting can help. Where writes are open by the time this
+    /// is asked, nothing would end the waiting, and nothing is held.
     #[must_use]
-    pub const fn holds(&self, denial: Denial) -> Option<HoldRule> {
+    pub fn holds(&self, denial: Denial) -> Option<HoldRule> {
         match denial {
             Denial::WriteFenced | Denial::Lifecycle | Denial::Unprovable
-                if self.hold.hold_ms > 0 =>
+                if self.hold.hold_ms > 0 && !self.writes_open() =>
             {
                 Some(self.hold)
             }
@@ -189,7 +190,8 @@ impl Overlay {
         let reading = matches!(work, OperationClass::NormalRead | OperationClass::Stream);
         match self {
             Self::None => Ok(()),
-            Self::Installing if writing => Err(Denial::WriteFenced),
+            // Reads are closed behind a write fence alone; an overlay never opens anything.
+            Self::Installing | Self::ClosingReads if writing => Err(Denial::WriteFenced),
             Self::ClosingReads if reading => Err(Denial::ReadFenced),
             Self::CreatingTarget if !observing => Err(Denial::TargetQuarantined),
             Self::Indeterminate if !observing => Err(Denial::StateUnavailable),
@@ -380,6 +382,35 @@ mod tests {
         assert_eq!(held, [Denial::WriteFenced, Denial::Lifecycle, Denial::Unprovable]);
         let refusing = fenced(InFlight::Finish);
         assert!(Denial::ALL.into_iter().all(|denial| refusing.holds(denial).is_none()));
+        // The rule outlives its fence: at an open gate nothing would ever call the program.
+        let open = Policy { hold: rule, ..Policy::unfenced() };
+        assert!(Denial::ALL.into_iter().all(|denial| open.holds(denial).is_none()));
+        let closing = Policy { overlay: Overlay::Installing, ..open };
+        assert_eq!(closing.holds(Denial::WriteFenced), Some(rule));
+    }
+
+    #[test]
+    fn reads_that_close_leave_a_transaction_its_end_and_open_nothing() {
+        let overlay = Overlay::ClosingReads;
+        for policy in [
+            Policy { overlay, ..fenced(InFlight::Finish) },
+            Policy { overlay, ..Policy::unfenced() },
+            Policy { state: FenceState::SourceReadDraining, ..fenced(InFlight::Finish) },
+            Policy { state: FenceState::SourceReadFenced, ..fenced(InFlight::Finish) },
+        ] {
+            assert!(!policy.reads_open() && !policy.writes_open());
+            let refused = |denial| Verdict::Refuse(denial);
+            for class in [StatementClass::Read, StatementClass::Session, StatementClass::Stream] {
+                assert_eq!(judge(&policy, NOW, class, None), refused(Denial::ReadFenced));
+                let held = held(false, OLD);
+                assert_eq!(judge(&policy, NOW, class, held), refused(Denial::ReadFenced));
+            }
+            let end = StatementClass::TransactionControl;
+            assert_eq!(judge(&policy, NOW, end, None), refused(Denial::ReadFenced));
+            assert_eq!(judge(&policy, NOW, end, held(false, OLD)), Verdict::Admit { guard: true });
+            let write = StatementClass::Write;
+            assert_eq!(judge(&policy, NOW, write, None), refused(Denial::WriteFenced));
+        }
     }
 
     #[test]

@@ -97,6 +97,21 @@ impl Seat {
         Ok((Lease::new(Arc::clone(self), stamp), guard))
     }
 
+    /// Admits what may only end a transaction that is open without a lease: one of the proxy's own
+    /// making, behind a forced rollback. Like the end of any transaction it is never denied.
+    pub fn begin_end(self: &Arc<Self>, now_ms: u64) -> (Lease, Guard) {
+        let class = StatementClass::TransactionControl;
+        loop {
+            let generation = self.gate.word().generation();
+            let held = Stamp { writer: false, generation, running: Running::No, stream: false };
+            // Refused only where the gate moved on the way.
+            if let Ok((stamp, guard)) = self.admit(class, Some(held), true) {
+                self.slot.note_since(now_ms);
+                return (Lease::new(Arc::clone(self), stamp), guard);
+            }
+        }
+    }
+
     /// What admission would be if a held program went on without being judged again: the control
     /// arm of invariant 9, and nothing else (`base/arm.rs`). `None` unless that guard is removed.
     #[must_use]
@@ -105,7 +120,12 @@ impl Seat {
             return None;
         }
         let generation = self.gate.word().generation();
-        let stamp = Stamp { writer: class.is_writer(), generation, running: Running::Unguarded };
+        let stamp = Stamp {
+            writer: class.is_writer(),
+            generation,
+            running: Running::Unguarded,
+            stream: false,
+        };
         self.slot.publish(Some(stamp));
         self.slot.note_since(now_ms);
         Some(Lease::new(Arc::clone(self), stamp))
@@ -186,6 +206,7 @@ impl Seat {
                     (None, _, Guard::Off) if class == StatementClass::Stream => Running::Guarded,
                     (_, _, Guard::Off) => Running::Unguarded,
                 },
+                stream: class == StatementClass::Stream || held.is_some_and(|held| held.stream),
             };
             if Some(stamp) == held {
                 return Ok((stamp, guard));
@@ -238,6 +259,15 @@ impl Seat {
     pub(super) fn publish(&self, stamp: Stamp) {
         self.slot.publish(Some(stamp));
         self.wake_drains();
+    }
+
+    /// Notes that a cursor of the session is open, or that none is any more. Say that one is while
+    /// the program that opens it runs, and that none is behind the engine's word.
+    pub fn set_cursor(&self, open: bool) {
+        if self.slot.has_cursor() != open {
+            self.slot.set_cursor(open);
+            self.wake_drains();
+        }
     }
 
     pub(super) fn release(&self) {

@@ -4,6 +4,7 @@
 //! interleaving can be enumerated (invariants 3 and 5). `gate/registry.rs` wraps it; nothing else
 //! changes a policy. It doesn't know sessions.
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Generation;
 use crate::fence::verdict::{Overlay, Policy};
 
@@ -36,18 +37,24 @@ impl GateCore {
     /// Replaces the policy. The generation moves when the state, the owner or the overlay changes
     /// (contract 1.7), and not when the same durable state is published again.
     ///
-    /// One exception, from the contract's step 4: INSTALLING replaced by the draining state it
-    /// was put up for keeps the generation, because there was no reopening in between. Leases of
-    /// before the overlay are older than both.
+    /// One exception, from the contract's step 4: INSTALLING, or the closing of reads, replaced by
+    /// the draining state it was put up for keeps the generation, because there was no reopening
+    /// in between. Leases of before the overlay are older than both.
     pub fn publish(&mut self, next: Policy) -> Generation {
         let same = self.policy.state == next.state
             && self.policy.operation == next.operation
             && self.policy.overlay == next.overlay;
-        let installed = self.policy.overlay == Overlay::Installing
-            && next.overlay == Overlay::None
-            && !next.writes_open();
+        let stays_closed = match self.policy.overlay {
+            Overlay::Installing => !next.writes_open(),
+            Overlay::ClosingReads => !next.reads_open(),
+            Overlay::None | Overlay::CreatingTarget | Overlay::Indeterminate => false,
+        };
+        let installed = next.overlay == Overlay::None && stays_closed;
         if !same && !installed {
             self.generation = Generation(self.generation.0 + 1);
+        }
+        if removed(Removable::GenerationGrowth) {
+            self.generation = Generation(next.revision.0);
         }
         self.policy = next;
         self.generation
@@ -83,6 +90,21 @@ mod tests {
         assert_eq!(gate.publish(draining(operation)), closed, "committed in place of the overlay");
         let fenced = Policy { state: FenceState::SourceWriteFenced, ..draining(operation) };
         assert!(gate.publish(fenced) > closed);
+    }
+
+    #[test]
+    fn reads_are_closed_by_one_step_of_the_generation_and_opened_by_another() {
+        let mut gate = GateCore::closed(Generation(1));
+        let operation = OperationId::fresh();
+        let state = |state| Policy { state, ..draining(operation) };
+        let fenced = gate.publish(state(FenceState::SourceWriteFenced));
+        let overlay = Overlay::ClosingReads;
+        let closed = gate.publish(Policy { overlay, ..state(FenceState::SourceWriteFenced) });
+        assert!(closed > fenced);
+        assert_eq!(gate.publish(state(FenceState::SourceReadDraining)), closed, "in its place");
+        let proven = gate.publish(state(FenceState::SourceReadFenced));
+        assert!(proven > closed);
+        assert!(gate.publish(state(FenceState::SourceWriteFenced)) > proven);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Programs that wait at a closed gate: bounded in count, bytes and time, in arrival order.
 //!
 //! Purpose: wire.md W20. `HoldCore` is the queue as a plain struct; `Holds` puts it behind a
-//! lock, one per gate; a [`Place`] is one held program's place in it and leaves with its owner. A
-//! gate that moves calls who waits, in arrival order and at most `limits::HELD_CALLED_MAX` at a
+//! lock, one per gate; a [`Place`] is one held program's place in it and leaves with its
+//! owner, and [`Kept`] is what its client had sent behind it and isn't worked off yet. A gate that
+//! moves calls who waits, in arrival order and at most `limits::HELD_CALLED_MAX` at a
 //! time; whoever is called asks admission again and leaves or stays (invariant 9: what waited is
 //! judged again). Nothing polls: between two calls a held session isn't touched.
 //!
@@ -49,15 +50,24 @@ impl<T: Clone> HoldCore<T> {
         Self { waiting: BTreeMap::new(), next: 0, bytes: 0, called: 0, from: 0, until: 0 }
     }
 
-    /// Takes a program in, unless there is no room. Answers its number.
-    fn enter(&mut self, who: T, bytes: usize, since_ms: u64, held_max: usize) -> Option<u64> {
+    /// Takes a program in, unless there is no room. Answers its number. `kept` of its bytes are in
+    /// the account already: they are taken off it with this entry.
+    fn enter(
+        &mut self,
+        who: T,
+        (bytes, kept): (usize, usize),
+        since_ms: u64,
+        held_max: usize,
+    ) -> Option<u64> {
         let large = bytes > limits::HELD_PROGRAM_BYTES_MAX;
-        if self.waiting.len() >= held_max || large || !self.fits(bytes) {
+        let others = self.bytes.saturating_sub(kept);
+        let fits = others.saturating_add(bytes) <= limits::HELD_BYTES_MAX;
+        if self.waiting.len() >= held_max || large || !fits {
             return None;
         }
         let arrival = self.next;
         self.next += 1;
-        self.bytes += bytes;
+        self.bytes = others + bytes;
         self.waiting.insert(arrival, Waiting { who, bytes, since_ms, called: false });
         Some(arrival)
     }
@@ -79,6 +89,17 @@ impl<T: Clone> HoldCore<T> {
         waiting.bytes = grown;
         self.bytes += bytes;
         true
+    }
+
+    /// A program is about to be taken out, and its bytes aren't gone with it. Answers how many they
+    /// are; they stay in the account until [`HoldCore::forget`].
+    fn part(&mut self, arrival: u64) -> usize {
+        self.waiting.get_mut(&arrival).map_or(0, |waiting| std::mem::take(&mut waiting.bytes))
+    }
+
+    /// Bytes that were kept behind a program are gone.
+    fn forget(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// Takes a program out. Answers who is called in its stead.
@@ -203,6 +224,13 @@ impl Place {
         self.gate.holds.locked().grow(self.arrival, bytes)
     }
 
+    /// Leaves the queue, while its client's bytes are kept.
+    #[must_use]
+    pub fn part(self) -> Kept {
+        let bytes = self.gate.holds.locked().part(self.arrival);
+        Kept { gate: Arc::clone(&self.gate), bytes }
+    }
+
     /// The gate changes its word and then calls the queue; a program enters the queue and then
     /// reads the word. So one of the two sees the other, and no call is lost.
     fn look(&self, seen: Generation) {
@@ -220,22 +248,57 @@ impl Drop for Place {
     }
 }
 
+/// Bytes of a client whose program isn't held any more, in the namespace's account for as long as
+/// they are kept. Dropping it takes them off.
+#[derive(Debug)]
+pub struct Kept {
+    gate: Arc<Gate>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// No more than this many bytes are kept any more. Answers whether any are.
+    pub fn shrink(&mut self, bytes: usize) -> bool {
+        let gone = self.bytes.saturating_sub(bytes);
+        if gone > 0 {
+            self.gate.holds.locked().forget(gone);
+            self.bytes -= gone;
+        }
+        self.bytes > 0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
 impl Seat {
     /// Parks a program of this session that the gate has refused under the generation `seen`.
-    /// `bytes` is what is there of it and behind it; `now_ms` the process's monotonic clock, for
-    /// people. `None` when there is no room. When the gate moves, the session is given the order
+    /// `bytes` is what is there of it and behind it; what is `kept` is part of that, and is taken
+    /// over. `now_ms` is the process's monotonic clock, for people. `None` when there is no room:
+    /// then what is kept stays so. When the gate moves, the session is given the order
     /// [`Order::JUDGE_AGAIN`]; what is held carries no lease.
     #[must_use]
     pub fn park(
         &self,
         rule: HoldRule,
         seen: Generation,
-        bytes: usize,
+        (bytes, kept): (usize, &mut Option<Kept>),
         now_ms: u64,
     ) -> Option<Place> {
         let (gate, slot) = (Arc::clone(self.gate()), Arc::clone(self.slot()));
-        let entered = gate.holds.locked().enter(Arc::clone(&slot), bytes, now_ms, rule.held_max);
+        let here = kept.as_ref().filter(|kept| Arc::ptr_eq(&kept.gate, &gate));
+        let sizes = (bytes, here.map_or(0, |kept| kept.bytes));
+        let entered = gate.holds.locked().enter(Arc::clone(&slot), sizes, now_ms, rule.held_max);
         let place = Place { arrival: entered?, gate, slot };
+        if let Some(mut kept) = kept.take()
+            && sizes.1 > 0
+        {
+            // They are in the account as this program's now.
+            kept.bytes = 0;
+        }
         place.slot.note_held(Some(now_ms));
         place.look(seen);
         Some(place)
@@ -249,7 +312,7 @@ mod tests {
     fn filled(count: u64) -> HoldCore<u64> {
         let mut core = HoldCore::new();
         for who in 0..count {
-            assert_eq!(core.enter(who, 1, who, usize::MAX), Some(who));
+            assert_eq!(core.enter(who, (1, 0), who, usize::MAX), Some(who));
         }
         core
     }
@@ -275,7 +338,7 @@ mod tests {
         for who in 0..3 {
             assert!(core.stay(who).is_empty(), "one move, one call");
         }
-        core.enter(3, 1, 3, usize::MAX);
+        core.enter(3, (1, 0), 3, usize::MAX);
         core.leave(1);
         assert_eq!(core.moved(), [0, 2, 3]);
     }
@@ -285,7 +348,7 @@ mod tests {
         let window = limits::HELD_CALLED_MAX as u64;
         let mut core = filled(window + 1);
         core.moved();
-        let late = core.enter(999, 1, 0, usize::MAX).unwrap();
+        let late = core.enter(999, (1, 0), 0, usize::MAX).unwrap();
         assert_eq!(core.leave(0), [window]);
         assert!(core.leave(1).is_empty());
         assert!(core.leave(late).is_empty());
@@ -306,19 +369,19 @@ mod tests {
     #[test]
     fn count_and_bytes_are_bounded() {
         let mut core = filled(0);
-        assert_eq!(core.enter(0, 1, 0, 0), None, "no room at all");
-        assert_eq!(core.enter(0, 1, 7, 2), Some(0));
-        assert_eq!(core.enter(1, 1, 8, 2), Some(1));
-        assert_eq!(core.enter(2, 1, 9, 2), None);
+        assert_eq!(core.enter(0, (1, 0), 0, 0), None, "no room at all");
+        assert_eq!(core.enter(0, (1, 0), 7, 2), Some(0));
+        assert_eq!(core.enter(1, (1, 0), 8, 2), Some(1));
+        assert_eq!(core.enter(2, (1, 0), 9, 2), None);
         assert_eq!(core.sight(), HoldSight { programs: 2, bytes: 2, since_ms: Some(7) });
         core.leave(0);
         let large = limits::HELD_PROGRAM_BYTES_MAX;
-        assert_eq!(core.enter(2, large + 1, 9, 9), None, "a program has a bound of its own");
+        assert_eq!(core.enter(2, (large + 1, 0), 9, 9), None, "a program has a bound of its own");
         let many = limits::HELD_BYTES_MAX / large;
         for _ in 1..many {
-            assert!(core.enter(0, large, 9, many + 1).is_some());
+            assert!(core.enter(0, (large, 0), 9, many + 1).is_some());
         }
-        assert!(core.enter(0, large - 1, 9, many + 1).is_some());
+        assert!(core.enter(0, (large - 1, 0), 9, many + 1).is_some());
         assert!(!core.grow(1, 1), "the namespace's bytes are used up");
         for arrival in 2..=u64::try_from(many).unwrap() + 1 {
             core.leave(arrival);
@@ -327,6 +390,27 @@ mod tests {
         assert!(!core.grow(1, 1), "the program's are");
         assert!(!core.grow(2, 1), "gone");
         core.leave(1);
+        assert_eq!(core.sight(), HoldSight::default());
+    }
+
+    #[test]
+    fn bytes_that_are_kept_stay_in_the_account_until_they_are_gone() {
+        let mut core = filled(0);
+        assert_eq!(core.enter(0, (100, 0), 0, 9), Some(0));
+        let kept = core.part(0);
+        core.leave(0);
+        assert_eq!((kept, core.sight()), (100, HoldSight { bytes: 100, ..HoldSight::default() }));
+        core.forget(40);
+        // The next program of the same bytes takes them over instead of counting them twice.
+        assert_eq!(core.enter(0, (60, 60), 0, 9), Some(1));
+        assert_eq!(core.sight().bytes, 60);
+        let room = limits::HELD_BYTES_MAX - 60;
+        core.bytes += room;
+        assert!(core.enter(1, (1, 0), 0, 9).is_none(), "there is no room");
+        core.bytes -= room;
+        assert_eq!(core.part(1), 60);
+        core.leave(1);
+        core.forget(60);
         assert_eq!(core.sight(), HoldSight::default());
     }
 }

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use tokio::sync::Notify;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
@@ -123,7 +124,7 @@ impl Gate {
     pub fn apply(&self, authority: Authority<'_>, rules: impl Into<Rules>) -> Generation {
         let record = match authority {
             Authority::Committed(persisted) => persisted.record(),
-            Authority::Loaded(loaded) => match &loaded.row {
+            Authority::Loaded(loaded) => match loaded.row() {
                 Row::Good(persisted) => persisted.record(),
                 Row::Absent => None,
                 Row::Bad { .. } => return self.publish(Policy::unknown(), rules.into()),
@@ -147,6 +148,14 @@ impl Gate {
         }
         let policy = Policy { overlay, ..core.policy().clone() };
         self.publish_locked(&mut core, policy, rules.into())
+    }
+
+    /// What opening without the store's word would be: the control arm of invariant 13, and nothing
+    /// else (`base/arm.rs`). Changes nothing unless that guard is removed.
+    pub fn open_unasked(&self) {
+        if removed(Removable::StopLeavesGates) {
+            self.publish(Policy::unfenced(), InFlight::Finish.into());
+        }
     }
 
     /// Denies everything: nothing is known about the namespace any more.
@@ -192,7 +201,11 @@ impl Gate {
         if slot.is_abandoned() {
             return;
         }
-        locked(&self.sessions).remove(&slot.id());
+        let mut sessions = locked(&self.sessions);
+        // A seat that took this one's place under the same number keeps it.
+        if sessions.get(&slot.id()).is_some_and(|there| std::ptr::eq(Arc::as_ptr(there), slot)) {
+            sessions.remove(&slot.id());
+        }
     }
 
     /// Every session in the table, abandoned ones included.
@@ -258,7 +271,8 @@ impl Gates {
         }
         let entry = self.gates.entry(namespace.clone()).or_insert_with(|| {
             self.made.fetch_add(1, Ordering::SeqCst);
-            let policy = self.recovered.load(Ordering::SeqCst).then(Policy::unfenced);
+            let recovered = self.recovered.load(Ordering::SeqCst);
+            let policy = (recovered || removed(Removable::ClosedStart)).then(Policy::unfenced);
             Arc::new(Gate::new(namespace.clone(), self.first, policy))
         });
         Arc::clone(&entry)

@@ -19,6 +19,7 @@ const WRITER: u64 = 1;
 const READER: u64 = 1 << 1;
 const RUNNING: u64 = 1 << 2;
 const GUARDED: u64 = 1 << 3;
+const STREAM: u64 = 1 << 4;
 const GENERATION_SHIFT: u32 = 8;
 
 /// Whether a program is on the engine right now, and under what.
@@ -41,6 +42,8 @@ pub struct Stamp {
     pub generation: Generation,
     /// What runs under it at this moment.
     pub running: Running,
+    /// It was taken for a replica's stream.
+    pub stream: bool,
 }
 
 impl Stamp {
@@ -51,7 +54,8 @@ impl Stamp {
             Running::Guarded => RUNNING | GUARDED,
             Running::Unguarded => RUNNING,
         };
-        (self.generation.0 << GENERATION_SHIFT) | kind | running
+        let stream = if self.stream { STREAM } else { 0 };
+        (self.generation.0 << GENERATION_SHIFT) | kind | running | stream
     }
 
     const fn unpack(bits: u64) -> Option<Self> {
@@ -64,7 +68,8 @@ impl Stamp {
             (true, false) => Running::Unguarded,
         };
         let generation = Generation(bits >> GENERATION_SHIFT);
-        Some(Self { writer: bits & WRITER != 0, generation, running })
+        let (writer, stream) = (bits & WRITER != 0, bits & STREAM != 0);
+        Some(Self { writer, generation, running, stream })
     }
 }
 
@@ -115,6 +120,14 @@ impl Order {
     /// more, what is held ends with it (W21).
     pub const ROUTE_MOVED: Self = Self(1 << 7);
 
+    /// Reads are fenced and their time is over: stop what reads under a lease older than the
+    /// order's generation, and roll back a transaction that keeps a cursor. The client is told
+    /// the read fence's code.
+    pub const STOP_READING: Self = Self(1 << 9);
+
+    /// As [`Order::GIVE_UP`], for what reads under an older lease.
+    pub const GIVE_UP_READING: Self = Self(1 << 10);
+
     /// Whether `self` includes `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
@@ -138,6 +151,8 @@ pub struct Slot {
     abandoned: AtomicBool,
     /// The lease is held only because the engine's last answer told no status.
     unsure: AtomicBool,
+    /// Rows that the client hasn't fetched wait in the engine.
+    cursor: AtomicBool,
     /// Since when a program of the session is held, plus one; 0 while none is.
     held_since: AtomicU64,
     orders: AtomicU32,
@@ -163,6 +178,7 @@ impl Slot {
             engine_pid: AtomicI32::new(0),
             abandoned: AtomicBool::new(false),
             unsure: AtomicBool::new(false),
+            cursor: AtomicBool::new(false),
             held_since: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
@@ -233,6 +249,24 @@ impl Slot {
     /// it looks at the gate afterwards: a drain closes the gate first and then looks here.
     pub fn set_unsure(&self, unsure: bool) {
         self.unsure.store(unsure, Ordering::SeqCst);
+    }
+
+    /// Whether a cursor or a suspended portal of this session is open: rows that its client hasn't
+    /// fetched wait in the engine, also while no program runs.
+    #[must_use]
+    pub fn has_cursor(&self) -> bool {
+        self.cursor.load(Ordering::SeqCst)
+    }
+
+    /// Whether something reads through this session at this moment: a program runs, or a cursor is
+    /// open. The lease is looked at first: whoever opens a cursor says so while its program runs.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        self.is_running() || self.has_cursor()
+    }
+
+    pub(super) fn set_cursor(&self, open: bool) {
+        self.cursor.store(open, Ordering::SeqCst);
     }
 
     /// Since when a program of this session is held at the closed gate, in milliseconds of the

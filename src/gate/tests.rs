@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::admission::{Guard, Seat, Step};
-use super::drain::Drain;
+use super::drain::{Drain, ReadDrain};
 use super::registry::{Authority, Gate, Gates};
 use super::slot::{Card, Order, Running};
 use crate::base::ids::{Generation, Namespace, SessionId};
@@ -14,7 +14,7 @@ use crate::fence::code::Denial;
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
 use crate::sql::StatementClass;
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 
 const STEPS: [Step; 3] = [Step::Read, Step::Decided, Step::Published];
 
@@ -29,7 +29,7 @@ fn close(gate: &Gate) {
 }
 
 fn reopen(gate: &Gate) {
-    let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+    let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
     gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
 }
 
@@ -163,6 +163,21 @@ fn invariant_07_control_arm_a_live_lease_cannot_be_settled() {
 }
 
 #[test]
+fn a_seat_that_goes_takes_no_other_out_of_the_drains_sight() {
+    let gate = open_gate();
+    let earlier = seat(&gate, 1);
+    let later = seat(&gate, 1);
+    let (lease, _) = later.begin(StatementClass::Write, 0).unwrap();
+    drop(earlier);
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_none(), "VIOLATION: a writer that the drain doesn't see");
+    lease.answered();
+    drop(later);
+    assert_eq!(gate.session_count(), 0);
+}
+
+#[test]
 fn an_open_gate_has_nothing_to_drain() {
     assert!(Drain::of(open_gate()).is_none());
 }
@@ -271,4 +286,113 @@ fn a_read_behind_a_stream_is_seen_as_unguarded() {
     close(&gate);
     assert!(Drain::of(Arc::clone(&gate)).unwrap().look().is_none());
     lease.answered();
+}
+
+/// A write-fenced gate: reads are open, and guarded.
+fn write_fenced() -> Arc<Gate> {
+    let gate = open_gate();
+    close(&gate);
+    gate
+}
+
+fn close_reads(gate: &Gate) {
+    gate.overlay(Overlay::ClosingReads, InFlight::Finish);
+}
+
+fn waited(drain: &mut ReadDrain) -> Vec<SessionId> {
+    drain.blockers().iter().map(|slot| slot.id()).collect()
+}
+
+#[test]
+fn a_read_drain_waits_for_what_runs_for_cursors_and_for_dumps_and_for_no_idle_transaction() {
+    let gate = write_fenced();
+    assert!(ReadDrain::of(Arc::clone(&gate)).is_none(), "reads are open");
+    let dumper = Card { application_name: "pg_dump".to_owned(), ..Card::default() };
+    let seats = [seat(&gate, 1), seat(&gate, 2), seat(&gate, 3)];
+    let dump = Seat::take(Arc::clone(&gate), SessionId(4), dumper);
+    let (running, guard) = seats[0].begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(guard, Guard::On, "a guarded read is a read");
+    let (mut idle, _) = seats[1].begin(StatementClass::Read, 0).unwrap();
+    idle.paused();
+    let (mut declared, _) = seats[2].begin(StatementClass::Read, 0).unwrap();
+    seats[2].set_cursor(true);
+    declared.paused();
+    let (mut dumped, _) = dump.begin(StatementClass::Read, 0).unwrap();
+    dumped.paused();
+    close_reads(&gate);
+    let mut drain = ReadDrain::of(Arc::clone(&gate)).unwrap();
+    assert_eq!(waited(&mut drain), [SessionId(1), SessionId(3), SessionId(4)]);
+    // The idle one goes nowhere but to its end.
+    let refused = seats[1].extend(&mut idle, StatementClass::Read, true).unwrap_err();
+    assert_eq!(refused.denial, Denial::ReadFenced);
+    assert!(seats[1].extend(&mut idle, StatementClass::TransactionControl, true).is_ok());
+    running.answered();
+    dumped.answered();
+    idle.answered();
+    assert_eq!(waited(&mut drain), [SessionId(3)]);
+    seats[2].set_cursor(false);
+    let drained = drain.look().unwrap();
+    assert_eq!((drained.by_answer(), drained.by_engine()), (3, 0), "the idle one isn't counted");
+    declared.answered();
+}
+
+#[test]
+fn invariant_02_a_read_is_refused_or_seen_wherever_reads_close() {
+    let race = |look_again: bool, when: Step| {
+        let gate = write_fenced();
+        let seat = seat(&gate, 1);
+        let mut seen = None;
+        let at = |step| {
+            if step == when && seen.is_none() {
+                close_reads(&gate);
+                let mut drain = ReadDrain::of(Arc::clone(&gate)).unwrap();
+                seen = Some(drain.look().is_none());
+            }
+        };
+        let read = StatementClass::Read;
+        let admitted = if look_again {
+            seat.admit_by::<true>(read, None, true, at).is_ok()
+        } else {
+            seat.admit_by::<false>(read, None, true, at).is_ok()
+        };
+        (admitted, seen.unwrap())
+    };
+    for when in STEPS {
+        let (admitted, seen) = race(true, when);
+        assert!(!admitted || seen, "admitted and not seen: closed at {when:?}");
+    }
+    let slipped = STEPS.into_iter().any(|when| race(false, when) == (true, false));
+    assert!(
+        slipped,
+        "control arm: the schedules can't tell a gate with its guard from one without"
+    );
+}
+
+#[test]
+fn invariant_07_a_lost_reader_counts_until_the_engine_was_asked() {
+    let gate = write_fenced();
+    let seat = seat(&gate, 1);
+    let (mut lease, _) = seat.begin(StatementClass::Read, 0).unwrap();
+    lease.paused();
+    close_reads(&gate);
+    let mut drain = ReadDrain::of(Arc::clone(&gate)).unwrap();
+    assert!(drain.look().is_some(), "idle");
+    drop(lease);
+    drop(seat);
+    assert!(drain.look().is_none(), "its backend may run yet");
+    assert!(gate.settle(SessionId(1)));
+    assert_eq!(drain.look().unwrap().by_engine(), 1);
+}
+
+#[test]
+fn the_end_of_a_transaction_without_a_lease_is_never_denied() {
+    let gate = write_fenced();
+    close_reads(&gate);
+    let seat = seat(&gate, 1);
+    let control = StatementClass::TransactionControl;
+    assert_eq!(seat.begin(control, 0).unwrap_err().denial, Denial::ReadFenced);
+    let (lease, guard) = seat.begin_end(0);
+    assert_eq!(guard, Guard::On);
+    lease.answered();
+    assert!(ReadDrain::of(gate).unwrap().look().is_some());
 }

@@ -11,6 +11,8 @@ use crate::fence::verdict::Policy;
 const WRITES: u64 = 1;
 /// Every class may begin: the fast path's one test.
 const ALL: u64 = 1 << 1;
+/// New reads may begin.
+const READS: u64 = 1 << 2;
 const GENERATION_SHIFT: u32 = 8;
 
 /// One reading of the gate.
@@ -23,7 +25,8 @@ impl Word {
     pub fn pack(generation: Generation, policy: &Policy) -> Self {
         let writes = if policy.writes_open() { WRITES } else { 0 };
         let all = if policy.all_open() { ALL } else { 0 };
-        Self((generation.0 << GENERATION_SHIFT) | writes | all)
+        let reads = if policy.reads_open() { READS } else { 0 };
+        Self((generation.0 << GENERATION_SHIFT) | writes | all | reads)
     }
 
     /// The generation in it.
@@ -42,5 +45,11 @@ impl Word {
     #[must_use]
     pub const fn writes_open(self) -> bool {
         self.0 & WRITES != 0
+    }
+
+    /// Whether new reads may begin.
+    #[must_use]
+    pub const fn reads_open(self) -> bool {
+        self.0 & READS != 0
     }
 }

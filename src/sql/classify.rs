@@ -28,7 +28,7 @@ use super::cache::{Cache, CacheStats, KeyMaker};
 use super::dialect::{Lexing, PgLexing};
 use super::lexer::{TokenKind, Unlexable};
 use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
-use super::statement::{Classified, Detail, Part, StatementClass, Sum};
+use super::statement::{Classified, Detail, Part, Shape, StatementClass, Sum};
 use super::trusted::Trusted;
 use crate::base::arm::{Removable, removed};
 use phrase::{LowerWord, Phrase, Tokens};
@@ -199,7 +199,7 @@ impl Context<'_> {
             Rule::Prepare => plan::prepare(text, self),
             Rule::Execute => plan::execute(text, self),
             Rule::Explain => plan::explain(text, self),
-            Rule::Declare => plan::declare(text, self),
+            Rule::Declare => Part { extra: Shape::OPENS_CURSOR, ..plan::declare(text, self) },
             Rule::Copy => plan::copy(text, self),
             Rule::Call => plan::call(text, self),
             Rule::Do => plan::run_block(),

@@ -114,6 +114,7 @@ impl Shape {
     pub(super) const KEEPS_LOCKS: u32 = 1 << 12;
     pub(super) const CHANGES_SCHEMA: u32 = 1 << 13;
     pub(super) const XA: u32 = 1 << 14;
+    pub(super) const OPENS_CURSOR: u32 = 1 << 15;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -133,7 +134,8 @@ impl Shape {
                 | Self::CHANGES_AUTOCOMMIT
                 | Self::KEEPS_LOCKS
                 | Self::CHANGES_SCHEMA
-                | Self::XA,
+                | Self::XA
+                | Self::OPENS_CURSOR,
         )
     }
 
@@ -245,6 +247,12 @@ impl Shape {
         self.has(Self::XA)
     }
 
+    /// PostgreSQL: some statement is `DECLARE … CURSOR`: rows may wait behind the program.
+    #[must_use]
+    pub const fn opens_cursor(self) -> bool {
+        self.has(Self::OPENS_CURSOR)
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
@@ -275,6 +283,7 @@ impl fmt::Debug for Shape {
             .field("keeps_locks", &self.keeps_locks())
             .field("changes_schema", &self.changes_schema())
             .field("xa", &self.xa())
+            .field("opens_cursor", &self.opens_cursor())
             .finish()
     }
 }
@@ -495,7 +504,7 @@ pub(super) struct Part {
     pub(super) commits: bool,
     pub(super) breaks: GuardBreak,
     pub(super) lexing: bool,
-    /// More bits of the program's [`Shape`]: those that only MySQL has.
+    /// More bits of the program's [`Shape`]: those that not every dialect has.
     pub(super) extra: u32,
 }
 

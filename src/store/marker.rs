@@ -192,7 +192,8 @@ impl MarkerDir {
 
 /// Runs blocking file work away from the async threads.
 ///
-/// Cancel safety: work that was handed over runs to its end.
+/// # Cancel safety
+/// Work that was handed over runs to its end.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

@@ -180,13 +180,34 @@ pub enum Row {
     },
 }
 
-/// A row with its namespace.
+/// A row with its namespace, as a store has answered it: only this layer makes one, because "there
+/// is no row" opens a gate as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedFence {
+    namespace: Namespace,
+    row: Row,
+}
+
+impl LoadedFence {
+    /// What an empty store answers: for tests and fuzzing. Code that used it elsewhere wouldn't
+    /// compile in a release build.
+    #[cfg(any(test, debug_assertions))]
+    #[must_use]
+    pub const fn of_an_empty_store(namespace: Namespace) -> Self {
+        Self { namespace, row: Row::Absent }
+    }
+
     /// Whose row.
-    pub namespace: Namespace,
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// What was read.
-    pub row: Row,
+    #[must_use]
+    pub const fn row(&self) -> &Row {
+        &self.row
+    }
 }
 
 /// One change, all of it or nothing.

@@ -98,7 +98,8 @@ impl SqliteStore {
 
     /// Runs `work` on the store's thread.
     ///
-    /// Cancel safety: work that was handed over runs to its end, whoever waits.
+    /// # Cancel safety
+    /// Work that was handed over runs to its end, whoever waits.
     async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -117,6 +118,10 @@ impl SqliteStore {
         answered.await.map_err(|_| NoAnswer::Begun(gone))
     }
 
+    /// Asks the store's thread for something that changes nothing.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the thread does its work all the same, and nobody hears of it.
     async fn read<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -129,6 +134,9 @@ impl SqliteStore {
     }
 
     /// As [`Self::read`], for what tells how a command ended: no answer before it can be one.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the thread does its work all the same, and nobody hears of it.
     async fn read_settled<T: Send + 'static>(
         &self,
         doing: &'static str,

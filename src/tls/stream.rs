@@ -7,10 +7,14 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{client, server};
+
+use crate::base::limits;
 
 /// A connection to a client or to an engine.
 pub enum Stream {
@@ -24,13 +28,28 @@ pub enum Stream {
     ClientTls(Box<client::TlsStream<TcpStream>>),
 }
 
+/// Sets a session's TCP connection up, whichever side it goes to: no delay of small packets, and
+/// keepalive, so that a peer whose host vanished without a word is missed within about two minutes
+/// (`limits::SESSION_KEEPALIVE_IDLE_S` and its kin) even while nothing is said.
+///
+/// # Errors
+/// The socket option's error: the connection is already gone.
+pub fn settle(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(limits::SESSION_KEEPALIVE_IDLE_S))
+        .with_interval(Duration::from_secs(limits::SESSION_KEEPALIVE_PAUSE_S))
+        .with_retries(limits::SESSION_KEEPALIVES);
+    SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+}
+
 impl Stream {
-    /// Wraps a TCP connection and sets `TCP_NODELAY`.
+    /// Wraps a TCP connection, with its options set as in [`settle`].
     ///
     /// # Errors
     /// The socket option's error: the connection is already gone.
     pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
-        tcp.set_nodelay(true)?;
+        settle(&tcp)?;
         Ok(Self::Plain(tcp))
     }
 

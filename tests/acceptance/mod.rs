@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod link;
+pub mod spoilt;
 pub mod sweep;
 
 use std::sync::OnceLock;
@@ -163,6 +164,37 @@ impl<'a> Site<'a> {
         operation
     }
 
+    /// The body of a read fence's command for the namespace as it is now.
+    pub fn reads_body(&self, operation: &str, policy: &Value) -> Value {
+        let mut body = self.proxy.command_body(&self.namespace(), operation, &uuid());
+        if !policy.is_null() {
+            body["drain_policy"] = policy.clone();
+        }
+        body
+    }
+
+    /// Sends a set-read-fence as given.
+    pub fn set_read(&self, body: &Value) -> (u16, Value) {
+        self.proxy.command(&self.namespace(), "source/set-read-fence", body)
+    }
+
+    /// Sends a clear-read-fence as given.
+    pub fn clear_read(&self, body: &Value) -> (u16, Value) {
+        self.proxy.command(&self.namespace(), "source/clear-read-fence", body)
+    }
+
+    /// Raises a read fence that must come to its proof within its deadline.
+    #[track_caller]
+    pub fn fence_reads(&self, operation: &str) {
+        applied(&self.set_read(&self.reads_body(operation, &patient())));
+    }
+
+    /// Opens reads again.
+    #[track_caller]
+    pub fn unfence_reads(&self, operation: &str) {
+        applied(&self.clear_read(&self.reads_body(operation, &Value::Null)));
+    }
+
     /// Lifts the operation's fence.
     #[track_caller]
     pub fn unfence(&self, operation: &str) {
@@ -185,6 +217,15 @@ impl<'a> Site<'a> {
     pub fn wait_blocked_by(&self, pid: u32) -> Value {
         self.wait(&format!("a drain waits for backend {pid}"), |seen| {
             draining(seen) && blockers(seen).iter().any(|b| b["engine_pid"] == pid)
+        })
+    }
+
+    /// Waits until a read drain names a backend as one it waits for, as `class`.
+    #[track_caller]
+    pub fn wait_read_by(&self, pid: u32, class: &str) -> Value {
+        self.wait(&format!("a read drain waits for backend {pid}, a {class}"), |seen| {
+            let named = |b: &Value| b["engine_pid"] == pid && b["class"] == class;
+            seen["fence"]["state"] == "SOURCE_READ_DRAINING" && blockers(seen).iter().any(named)
         })
     }
 

@@ -156,6 +156,44 @@ impl<'a> MySite<'a> {
         operation
     }
 
+    /// The body of a read fence's command for the namespace as it is now.
+    pub fn reads_body(&self, operation: &str, policy: &Value) -> Value {
+        let mut body = self.proxy.command_body(&self.namespace(), operation, &uuid());
+        if !policy.is_null() {
+            body["drain_policy"] = policy.clone();
+        }
+        body
+    }
+
+    pub fn set_read(&self, body: &Value) -> (u16, Value) {
+        self.proxy.command(&self.namespace(), "source/set-read-fence", body)
+    }
+
+    pub fn clear_read(&self, body: &Value) -> (u16, Value) {
+        self.proxy.command(&self.namespace(), "source/clear-read-fence", body)
+    }
+
+    /// Raises a read fence that must come to its proof within its deadline.
+    #[track_caller]
+    pub fn fence_reads(&self, operation: &str) {
+        applied(&self.set_read(&self.reads_body(operation, &fail_after(100_000))));
+    }
+
+    /// Opens reads again.
+    #[track_caller]
+    pub fn unfence_reads(&self, operation: &str) {
+        applied(&self.clear_read(&self.reads_body(operation, &Value::Null)));
+    }
+
+    /// Waits until a read drain names a thread as one it waits for, as `class`.
+    #[track_caller]
+    pub fn wait_read_by(&self, thread: u32, class: &str) -> Value {
+        self.wait(&format!("a read drain waits for thread {thread}, a {class}"), |seen| {
+            let named = |b: &Value| b["engine_pid"] == thread && b["class"] == class;
+            seen["fence"]["state"] == "SOURCE_READ_DRAINING" && blockers(seen).iter().any(named)
+        })
+    }
+
     /// Lifts the operation's fence.
     #[track_caller]
     pub fn unfence(&self, operation: &str) {
@@ -199,6 +237,16 @@ impl<'a> MySite<'a> {
         self.wait_sql(&sql, state);
     }
 
+    /// Waits until a thread runs a statement like this one.
+    #[track_caller]
+    pub fn wait_running(&self, thread: u32, like: &str) {
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+             WHERE ID = {thread} AND INFO LIKE '{like}'"
+        );
+        self.wait_sql(&sql, "1");
+    }
+
     #[track_caller]
     pub fn wait_at_latch(&self, thread: u32) {
         self.wait_state(thread, "User lock");
@@ -225,7 +273,8 @@ impl MyLatch {
     pub fn shut(site: &MySite<'_>) -> Self {
         let name = format!("latch{}", site.db);
         let mut keeper = MyWire::connect(site.cluster.port(), "wire", "information_schema");
-        keeper.query(&format!("SELECT GET_LOCK('{name}', 0)")).ok();
+        let shut = keeper.query(&format!("SELECT GET_LOCK('{name}', 0)")).ok().cell();
+        assert_eq!(shut, "1", "somebody who has passed it is still connected");
         Self { keeper, name }
     }
 

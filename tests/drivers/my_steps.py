@@ -19,6 +19,9 @@ SLEEP = "SELECT count(*) FROM v WHERE n = 1 AND SLEEP(600) = 0"
 BIG = 1_000_000
 INTERRUPTED, DUPLICATE, SYNTAX = 1317, 1062, 1064
 WRITE_FENCED = 9701
+DENIED, NO_DATABASE, NO_RIGHT, LOCK_WAIT = 1045, 1049, 1044, 1205
+# Of the client library's own, for a connection that has ended.
+LOST = (2006, 2013, 2055)
 
 TABLE = """CREATE TABLE v (n int PRIMARY KEY, t longtext, b longblob, d decimal(20, 4),
            at datetime(6), f double) DEFAULT CHARSET utf8mb4"""

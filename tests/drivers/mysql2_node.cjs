@@ -162,14 +162,42 @@ async function refused(action) {
   return 1;
 }
 
+// 1205, as long as there is no fence.
+async function lockWait(client) {
+  const block = await connect();
+  await client.query('CREATE TABLE w (n int)');
+  await client.query('INSERT INTO w VALUES (1)');
+  await block.beginTransaction();
+  await block.query('SELECT n FROM w FOR UPDATE');
+  await client.query('SET SESSION innodb_lock_wait_timeout = 1');
+  await fails(1205, client.query('UPDATE w SET n = 2'));
+  await block.rollback();
+  await block.end();
+}
+
+// Under a fence everything else that fails does so under its own number.
+async function otherErrors(client) {
+  await fails(1045, () => connect({ password: 'wrong' }));
+  const missing = await connect({ database: 'no_such_database' }).catch((error) => error);
+  assert.ok([1044, 1049].includes(missing.errno), `another error: ${missing}`);
+  const killed = await connect();
+  killed.on('error', () => {});
+  await client.query(`KILL ${killed.threadId}`);
+  const gone = await one(killed, 'SELECT 1').catch((error) => error);
+  assert.ok(gone instanceof Error, 'an answer from a killed session');
+  assert.ok(gone.errno === undefined || gone.errno < 0, `an error of a server: ${gone.errno}`);
+}
+
 async function fence() {
   const client = await connect();
+  await lockWait(client);
   const pool = mysql.createPool({ ...where, connectionLimit: 1 });
   await client.query('CREATE TABLE f (n int)');
   const insert = await client.prepare('INSERT INTO f VALUES (?)');
   await insert.execute([1]);
   const pooled = await one(pool, 'SELECT CONNECTION_ID()');
   await tell('ready');
+  await otherErrors(client);
   let tries = await refused(client.query('INSERT INTO f VALUES (2)'));
   tries += await refused(insert.execute([3]));
   tries += await refused(client.execute('INSERT INTO f VALUES (?)', [4]));

@@ -9,8 +9,8 @@ import threading
 import mysql.connector
 import pymysql
 from my_steps import (
-    BIG, CA, DUPLICATE, INTERRUPTED, MARIADB, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE,
-    WRITE_FENCED, asleep, lines,
+    BIG, CA, DENIED, DUPLICATE, INTERRUPTED, LOCK_WAIT, LOST, MARIADB, NO_DATABASE, NO_RIGHT,
+    PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE, WRITE_FENCED, asleep, lines,
 )
 from mysql.connector import errors, pooling
 from steps import raises, run, tell, until
@@ -23,8 +23,8 @@ def settings(autocommit=True):
             "allow_local_infile": True, "charset": "utf8mb4"}
 
 
-def connect(autocommit=True):
-    return mysql.connector.connect(**settings(autocommit))
+def connect(autocommit=True, **more):
+    return mysql.connector.connect(**{**settings(autocommit), **more})
 
 
 def one(conn, sql, values=()):
@@ -190,14 +190,42 @@ def refused(action):
     return 1
 
 
+def lock_wait(conn, block):
+    """1205, as long as there is no fence."""
+    one(block, "SELECT n FROM w FOR UPDATE")
+    do(conn, "SET SESSION innodb_lock_wait_timeout = 1")
+    timeout = raises(errors.Error, lambda: do(conn, "UPDATE w SET n = 2"))
+    assert timeout.errno == LOCK_WAIT, timeout
+    block.rollback()
+
+
+def other_errors(conn):
+    """Under a fence everything else that fails does so under its own number."""
+    if MARIADB or CA:
+        # Else the driver doesn't get as far as being told.
+        wrong = raises(errors.Error, lambda: connect(password="wrong"))
+        assert wrong.errno == DENIED, wrong
+    missing = raises(errors.Error, lambda: connect(database="no_such_database"))
+    assert missing.errno in (NO_DATABASE, NO_RIGHT), missing
+    killed = connect()
+    do(conn, f"KILL {killed.connection_id}")
+    # A cursor would look first, and find it gone by itself.
+    gone = raises(errors.Error, lambda: killed.cmd_query("SELECT 1"))
+    assert gone.errno in LOST, gone
+
+
 def fence():
     known()
     conn, block = connect(), connect(autocommit=False)
+    do(conn, "CREATE TABLE w (n int)")
+    do(conn, "INSERT INTO w VALUES (1)")
+    lock_wait(conn, block)
     do(conn, "CREATE TABLE f (n int)")
     insert = conn.cursor(prepared=True)
     insert.execute("INSERT INTO f VALUES (?)", (1,))
     ids = [conn.connection_id, block.connection_id]
     tell("ready")
+    other_errors(conn)
     tries = refused(lambda: do(conn, "INSERT INTO f VALUES (%s)", (2,)))
     tries += refused(lambda: insert.execute("INSERT INTO f VALUES (?)", (3,)))
     block.start_transaction()

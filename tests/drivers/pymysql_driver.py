@@ -8,8 +8,8 @@ import threading
 
 import pymysql
 from my_steps import (
-    BIG, CA, DUPLICATE, INTERRUPTED, PROCEDURE, SLEEP, SYNTAX, TABLE, WHERE, WRITE_FENCED,
-    asleep, lines,
+    BIG, CA, DENIED, DUPLICATE, INTERRUPTED, LOCK_WAIT, LOST, NO_DATABASE, NO_RIGHT, PROCEDURE,
+    SLEEP, SYNTAX, TABLE, WHERE, WRITE_FENCED, asleep, lines,
 )
 from pymysql import cursors, err
 from pymysql.constants import CLIENT
@@ -19,7 +19,8 @@ from steps import raises, run, tell, until
 def connect(autocommit=True, **more):
     ssl = {"ssl_ca": CA, "ssl_verify_cert": True, "ssl_verify_identity": True} if CA else {
         "ssl_disabled": True}
-    return pymysql.connect(**WHERE, **ssl, charset="utf8mb4", autocommit=autocommit, **more)
+    settings = {**WHERE, **ssl, "charset": "utf8mb4", "autocommit": autocommit, **more}
+    return pymysql.connect(**settings)
 
 
 def one(conn, sql, values=None):
@@ -155,14 +156,39 @@ def refused(action):
     return 1
 
 
+def lock_wait(conn, block):
+    """1205, as long as there is no fence."""
+    do(block, "SELECT n FROM w FOR UPDATE")
+    do(conn, "SET SESSION innodb_lock_wait_timeout = 1")
+    timeout = raises(err.OperationalError, lambda: do(conn, "UPDATE w SET n = 2"))
+    assert timeout.args[0] == LOCK_WAIT, timeout
+    block.rollback()
+
+
+def other_errors(conn):
+    """Under a fence everything else that fails does so under its own number."""
+    wrong = raises(err.OperationalError, lambda: connect(password="wrong"))
+    assert wrong.args[0] == DENIED, wrong
+    missing = raises(err.OperationalError, lambda: connect(database="no_such_database"))
+    assert missing.args[0] in (NO_DATABASE, NO_RIGHT), missing
+    killed = connect()
+    do(conn, f"KILL {killed.thread_id()}")
+    gone = raises(err.OperationalError, lambda: one(killed, "SELECT 1"))
+    assert gone.args[0] in LOST, gone
+
+
 def fence():
     conn, block = connect(), connect(autocommit=False)
+    do(conn, "CREATE TABLE w (n int)")
+    do(conn, "INSERT INTO w VALUES (1)")
+    lock_wait(conn, block)
     do(conn, "CREATE TABLE f (n int)")
     do(conn, "INSERT INTO f VALUES (1)")
     block.commit()
     ids = [one(c, "SELECT CONNECTION_ID()") for c in (conn, block)]
     block.commit()
     tell("ready")
+    other_errors(conn)
     tries = refused(lambda: do(conn, "INSERT INTO f VALUES (%s)", (2,)))
     with conn.cursor() as cur:
         rows = [(3,), (4,)]

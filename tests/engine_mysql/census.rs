@@ -222,14 +222,25 @@ async fn without_the_right_to_see_others_nothing_is_proven(flavour: MyFlavour) {
     let password = Some(fencewire::base::secret::Secret::new("x".to_owned()));
     let blind = fencewire::engine::Settings { user, password, ..settings(site.cluster) };
     let blind = MyEngine::new(blind).unwrap();
-    let denied = blind.check().await.unwrap_err();
+    // A schema that can't be seen isn't missing.
+    let hidden = blind.identity("mysql").await.unwrap_err();
+    assert!(matches!(hidden, EngineError::Denied { .. }), "{hidden}");
+    // From here on nothing is wanting but the sight of others.
+    site.sql(&format!("GRANT SELECT ON mysql.time_zone_leap_second TO {account}"));
+    let denied = blind.check().await.expect_err("VIOLATION: M4: a blind account passes");
     assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
     assert!(denied.to_string().contains("GRANT PROCESS"), "{denied}");
     let denied = blind.cutoff(&site.namespace()).await.unwrap_err();
     assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
-    // A schema that can't be seen isn't missing.
-    let hidden = blind.identity("mysql").await.unwrap_err();
-    assert!(matches!(hidden, EngineError::Denied { .. }), "{hidden}");
+}
+
+/// Control arm: without the question whether others can be seen, nobody there is taken for nobody.
+#[test]
+fn m4_an_account_that_sees_nobody_is_reported_without_the_check() {
+    for flavour in ["mariadb", "mysql"] {
+        let check = format!("census::{flavour}::without_the_right_to_see_others_nothing_is_proven");
+        fencewire::base::arm::missed(&check, &[("sight-check", "M4")]).unwrap();
+    }
 }
 
 /// A writer around the proxy that came too late waits until the fence is gone: a day, if it may.

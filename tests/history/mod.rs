@@ -31,6 +31,20 @@ use check::LogRow;
 /// How long others may take to do something on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Guards of the library's own rules, with the test that is run without each.
+pub const BY_THE_LIBRARY: [(&str, &str); 10] = [
+    ("generation-growth", include_str!("../../src/app/sequences.rs")),
+    ("generation-start", include_str!("../../src/app/sequences.rs")),
+    ("drain-generation", include_str!("../../src/app/sequences.rs")),
+    ("closed-start", include_str!("../../src/app/sequences.rs")),
+    ("stop-leaves-gates", include_str!("../../src/app/tests.rs")),
+    ("own-codes", include_str!("../../src/app/surfaces.rs")),
+    ("commit-doubt", include_str!("../../src/control/tests/doubt.rs")),
+    ("lock-confirm", include_str!("../../src/control/tests/drains.rs")),
+    ("statement-lease", include_str!("../../src/wire/pg/tests.rs")),
+    ("sight-check", include_str!("../engine_mysql/census.rs")),
+];
+
 /// What a history needs of a database behind a proxy, whichever engine it is.
 pub trait Place: Sync {
     /// Makes the table `h` of numbered rows, and what hides a write to it; from here on the

@@ -248,6 +248,17 @@ async fn cancelled(place: &Place, conn: &mut Conn) {
     other.disconnect().await.unwrap();
 }
 
+/// 1205, as long as there is no fence.
+async fn lock_wait(place: &Place, conn: &mut Conn) {
+    let mut other = place.connect().await;
+    let mut block = other.start_transaction(TxOpts::default()).await.unwrap();
+    block.query_drop("SELECT n FROM w FOR UPDATE").await.unwrap();
+    conn.query_drop("SET SESSION innodb_lock_wait_timeout = 1").await.unwrap();
+    assert_eq!(number(conn.query_drop("UPDATE w SET n = 2").await), 1205);
+    block.rollback().await.unwrap();
+    other.disconnect().await.unwrap();
+}
+
 /// A client from before a fence.
 pub struct Fenced {
     place: Place,
@@ -259,11 +270,29 @@ pub struct Fenced {
 impl Fenced {
     pub async fn prepare(place: Place) -> Self {
         let mut conn = place.connect().await;
+        conn.query_drop("CREATE TABLE w (n int)").await.unwrap();
+        conn.query_drop("INSERT INTO w VALUES (1)").await.unwrap();
+        lock_wait(&place, &mut conn).await;
         conn.query_drop("CREATE TABLE f (n int)").await.unwrap();
         let insert = conn.prep("INSERT INTO f VALUES (?)").await.unwrap();
         conn.exec_drop(&insert, (1,)).await.unwrap();
         let id = conn.id();
         Self { place, conn, id, insert }
+    }
+
+    /// Under a fence everything else that fails does so under its own number.
+    pub async fn other_errors(&mut self) {
+        let options = || OptsBuilder::from_opts(self.place.options.clone());
+        let wrong = Conn::new(options().pass(Some("wrong"))).await;
+        assert_eq!(number(wrong), 1045);
+        let missing = number(Conn::new(options().db_name(Some("no_such_database"))).await);
+        assert!([1044, 1049].contains(&missing), "{missing}");
+        let mut killed = self.place.connect().await;
+        self.conn.query_drop(format!("KILL {}", killed.id())).await.unwrap();
+        match killed.query_drop("SELECT 1").await {
+            Err(Error::Io(_) | Error::Driver(_)) => {}
+            other => panic!("not the end of the connection: {other:?}"),
+        }
     }
 
     /// Tries writes, each of which must be refused; returns how many.

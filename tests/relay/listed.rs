@@ -141,6 +141,7 @@ pub const LISTED: &[(u32, &str, &[&str])] = &[
         "backends lost in a COMMIT",
         &[
             "relay_pg::a_commit_that_waits_for_a_standby_is_told_as_the_engine_tells_it",
+            "relay_pg::killed_before_its_first_ready_a_session_is_told_as_the_engine_tells_it",
             "killed: in a trigger at COMMIT",
         ],
     ),

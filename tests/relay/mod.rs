@@ -18,6 +18,7 @@ mod encrypted;
 mod extended;
 mod killed;
 pub mod listed;
+pub mod mixed;
 mod phases;
 mod pipelines;
 mod saying;
@@ -90,6 +91,7 @@ fn families() -> Vec<Case> {
         edges::cases(),
         encrypted::cases(),
         killed::cases(),
+        mixed::cases(),
         phases::cases(),
         pipelines::cases(),
         saying::cases(),
@@ -278,6 +280,17 @@ impl Talk {
                     self.heard.push(('.', "closed".to_owned()));
                     return;
                 }
+            }
+        }
+    }
+
+    /// Reads up to and including a row with this text, or to the close.
+    pub fn until_said(&mut self, text: &str) {
+        loop {
+            self.until(b'D', 1);
+            match self.heard.last() {
+                Some(('D', row)) if !row.contains(text) => {}
+                _ => return,
             }
         }
     }

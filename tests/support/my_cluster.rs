@@ -190,6 +190,11 @@ impl MyCluster {
         guard.finish();
     }
 
+    /// SIGSTOP: its sockets stay open and nothing answers, until it is killed.
+    pub fn freeze(&self) {
+        self.guard.as_ref().expect("the server doesn't run").signal("STOP");
+    }
+
     /// A clean stop: sessions are ended, open transactions rolled back.
     pub fn stop(&mut self) {
         let guard = self.guard.take().expect("the server doesn't run");

@@ -246,6 +246,11 @@ impl Wire {
         }
     }
 
+    /// What was read of a frame whose end hasn't come.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.buffer
+    }
+
     fn take_frame(&mut self) -> Option<Frame> {
         let length = u32::from_be_bytes(self.buffer.get(1..5)?.try_into().unwrap()) as usize;
         if self.buffer.len() < 1 + length {
@@ -378,6 +383,11 @@ impl Wire {
     pub fn half_close(&mut self) {
         // The server may have closed first.
         let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
+    }
+
+    /// The client's own port of this connection.
+    pub fn local_port(&self) -> u16 {
+        self.stream.socket().local_addr().unwrap().port()
     }
 
     /// Ends the session as a polite client does.

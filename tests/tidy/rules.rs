@@ -234,6 +234,30 @@ fn body(text: &str) -> Option<&str> {
     None
 }
 
+/// Where what a dropped future leaves behind decides about fences.
+const CANCELLED: &[&str] = &["src/gate/", "src/wire/", "src/store/"];
+
+/// Every `async fn` there says in its docs what dropping its future leaves behind.
+pub fn cancel_safety(source: &Source, out: &mut Vec<Finding>) {
+    if !source.is_in_any(CANCELLED) {
+        return;
+    }
+    let lines: Vec<(usize, &str)> = source.production().collect();
+    for (line, code) in lines {
+        if word_starts(code, "async fn ").is_empty() {
+            continue;
+        }
+        let above = source.raw[..line - 1].iter().rev();
+        let mut docs = above.map(|raw| raw.trim()).take_while(|raw| {
+            raw.starts_with("///") || raw.starts_with("#[") || raw.starts_with("//")
+        });
+        if !docs.any(|doc| doc == "/// # Cancel safety") {
+            let why = "say what dropping the future leaves behind: `/// # Cancel safety`";
+            out.push(Finding::new(source, line, "cancel safety", why));
+        }
+    }
+}
+
 /// A `DrainProof` is made only where the evidence is, or where a stored one is checked again.
 pub fn proof_makers(source: &Source, out: &mut Vec<Finding>) {
     if !source.path.starts_with("src/") || source.is_in_any(PROOF_MAKERS) {

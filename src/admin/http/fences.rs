@@ -88,6 +88,8 @@ async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
 enum Wanted {
     Acquire,
     Release,
+    SetRead,
+    ClearRead,
     Adopt,
 }
 
@@ -101,6 +103,8 @@ fn parse(namespace: Namespace, wanted: Wanted, bytes: &[u8]) -> Result<Command, 
             drain_policy: fields.drain_policy()?,
         },
         Wanted::Release => Arguments::ReleaseSourceWriteFence,
+        Wanted::SetRead => Arguments::SetSourceReadFence { drain_policy: fields.drain_policy()? },
+        Wanted::ClearRead => Arguments::ClearSourceReadFence,
         Wanted::Adopt => Arguments::AdoptFence {
             current_operation: fields.current_operation()?,
             approvers: fields.approvers()?,
@@ -157,6 +161,24 @@ pub(super) async fn release(
     body: Body,
 ) -> Answered {
     command(&api, names, None, body, Wanted::Release).await
+}
+
+/// `POST …/source/set-read-fence`.
+pub(super) async fn set_read(
+    State(api): State<Arc<AdminApi>>,
+    names: Names,
+    body: Body,
+) -> Answered {
+    command(&api, names, None, body, Wanted::SetRead).await
+}
+
+/// `POST …/source/clear-read-fence`.
+pub(super) async fn clear_read(
+    State(api): State<Arc<AdminApi>>,
+    names: Names,
+    body: Body,
+) -> Answered {
+    command(&api, names, None, body, Wanted::ClearRead).await
 }
 
 /// `POST …/adopt`, with the second key in [`ADOPTION_KEY_HEADER`].

@@ -36,10 +36,11 @@ const RELEASE: &str = "/v1/namespaces/{engine}/{database}/fence/source/release-w
 
 const ADOPT: &str = "/v1/namespaces/{engine}/{database}/fence/adopt";
 
+const SET_READ: &str = "/v1/namespaces/{engine}/{database}/fence/source/set-read-fence";
+const CLEAR_READ: &str = "/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence";
+
 /// Commands of the contract that this version doesn't do yet.
-const LATER: [&str; 9] = [
-    "/v1/namespaces/{engine}/{database}/fence/source/set-read-fence",
-    "/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence",
+const LATER: [&str; 7] = [
     "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
     "/v1/namespaces/{engine}/{database}/fence/target/seal-import",
     "/v1/namespaces/{engine}/{database}/fence/target/validation-receipt",
@@ -64,6 +65,8 @@ pub fn router(api: &Arc<AdminApi>) -> Router {
         (FENCE, Access::Key, get(fences::inspect)),
         (ACQUIRE, Access::Key, post(fences::acquire)),
         (RELEASE, Access::Key, post(fences::release)),
+        (SET_READ, Access::Key, post(fences::set_read)),
+        (CLEAR_READ, Access::Key, post(fences::clear_read)),
         (ADOPT, Access::Key, post(fences::adopt)),
     ] {
         router = router.route(template, guard(template, access, methods));

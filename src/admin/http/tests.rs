@@ -288,11 +288,9 @@ async fn refusals_have_the_statuses_of_the_table() {
     assert!(body.get("receipt").is_none());
     let (status, body) = server.post(RELEASE, &release(3, "SOURCE_WRITE_FENCED", 9)).await;
     assert_eq!((status, &body["outcome"]), (409, &json!("FENCE_REVISION_MISMATCH")));
-    for path in ["source/set-read-fence", "target/seal-import"] {
-        let (status, body) = server.post(&format!("{FENCE}/{path}"), &json!({})).await;
-        assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-        assert!(body["error"].as_str().unwrap().contains("not available yet"));
-    }
+    let (status, body) = server.post(&format!("{FENCE}/target/seal-import"), &json!({})).await;
+    assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
+    assert!(body["error"].as_str().unwrap().contains("not available yet"));
     let (status, body) = server.post("/v1/reload", &json!({})).await;
     assert_eq!(status, 409);
     assert!(body["error"].as_str().unwrap().contains("restart"));
@@ -301,6 +299,27 @@ async fn refusals_have_the_statuses_of_the_table() {
     let (status, body) = server.post(RELEASE, &release(4, "SOURCE_WRITE_FENCED", 2)).await;
     assert_eq!((status, &body["outcome"]), (503, &Value::Null));
     assert_eq!(server.get(FENCE).await.0, 503);
+}
+
+#[tokio::test]
+async fn reads_are_fenced_and_cleared_by_routes_of_their_own() {
+    let server = Server::new().await;
+    server.post(ACQUIRE, &acquire(1, 0)).await;
+    let (set, clear) =
+        (format!("{FENCE}/source/set-read-fence"), format!("{FENCE}/source/clear-read-fence"));
+    let mut body = release(2, "SOURCE_WRITE_FENCED", 2);
+    body["drain_policy"] = json!({ "deadline_ms": 60_000 });
+    let (status, answer) = server.post(&set, &body).await;
+    assert_eq!((status, &answer["fence"]["state"]), (200, &json!("SOURCE_READ_FENCED")));
+    assert_eq!(answer["fence"]["admission"]["read"], "closed");
+    assert!(answer["fence"]["read_evidence"]["releases"].is_object(), "{answer}");
+    let (status, answer) = server.post(&clear, &release(3, "SOURCE_READ_FENCED", 4)).await;
+    assert_eq!((status, &answer["fence"]["state"]), (200, &json!("SOURCE_WRITE_FENCED")));
+    // A policy belongs to the setting alone.
+    let (status, answer) = server.post(&clear, &body).await;
+    assert_eq!((status, &answer["detail"]), (412, &json!("invalid_argument")));
+    let offered = server.get("/v1/fence/capabilities").await.1["available_commands"].to_string();
+    assert!(offered.contains("ReadFence"), "{offered}");
 }
 
 #[tokio::test]

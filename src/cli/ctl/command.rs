@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::args::{AcquireArgs, AdoptArgs, CommandArgs, Expectation};
+use super::super::args::{AcquireArgs, AdoptArgs, CommandArgs, Expectation, SetReadArgs};
 use super::super::exit;
 use super::super::http::{Answer, Client, HttpError};
 use super::super::terminal::{Terminal, plain};
@@ -33,6 +33,8 @@ const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 enum Kind {
     Acquire,
     Release,
+    SetRead,
+    ClearRead,
     Adopt,
 }
 
@@ -41,6 +43,8 @@ impl Kind {
         match self {
             Self::Acquire => "acquire-write-fence",
             Self::Release => "release-write-fence",
+            Self::SetRead => "set-read-fence",
+            Self::ClearRead => "clear-read-fence",
             Self::Adopt => "adopt",
         }
     }
@@ -50,6 +54,8 @@ impl Kind {
         match self {
             Self::Acquire => "source/acquire-write-fence",
             Self::Release => "source/release-write-fence",
+            Self::SetRead => "source/set-read-fence",
+            Self::ClearRead => "source/clear-read-fence",
             Self::Adopt => "adopt",
         }
     }
@@ -61,6 +67,10 @@ impl Kind {
                 &["RELEASED", "TARGET_WRITABLE", "SOURCE_DRAINING", "SOURCE_WRITE_FENCED"]
             }
             Self::Release => &["SOURCE_WRITE_FENCED", "SOURCE_DRAINING", "RELEASED"],
+            Self::SetRead => &["SOURCE_WRITE_FENCED", "SOURCE_READ_DRAINING", "SOURCE_READ_FENCED"],
+            Self::ClearRead => {
+                &["SOURCE_READ_FENCED", "SOURCE_READ_DRAINING", "SOURCE_WRITE_FENCED"]
+            }
             Self::Adopt => &[
                 "SOURCE_WRITE_FENCED",
                 "SOURCE_DRAINING",
@@ -127,6 +137,16 @@ impl Request {
     /// `release-write-fence`
     pub(super) fn release(args: &CommandArgs) -> Self {
         Self::new(Kind::Release, args)
+    }
+
+    /// `set-read-fence`
+    pub(super) fn set_read(args: &SetReadArgs) -> Self {
+        Self { deadline: args.deadline, ..Self::new(Kind::SetRead, &args.common) }
+    }
+
+    /// `clear-read-fence`
+    pub(super) fn clear_read(args: &CommandArgs) -> Self {
+        Self::new(Kind::ClearRead, args)
     }
 
     /// `adopt`
@@ -240,11 +260,11 @@ impl Request {
 
     fn answer_timeout(&self) -> Duration {
         match (self.kind, self.deadline, self.drain_policy()) {
-            (Kind::Release | Kind::Adopt, _, _) => ANSWER_GRACE,
-            (Kind::Acquire, None, None) => ANSWER_TIMEOUT,
-            // Forcing waits a second time, at least ten seconds and at least as long.
-            (Kind::Acquire, deadline, _) => {
-                deadline.unwrap_or(DEADLINE_DEFAULT).saturating_mul(2) + ANSWER_GRACE
+            (Kind::Release | Kind::ClearRead | Kind::Adopt, _, _) => ANSWER_GRACE,
+            (Kind::Acquire | Kind::SetRead, None, None) => ANSWER_TIMEOUT,
+            // Forcing waits twice more, at least ten seconds and at least as long each time.
+            (Kind::Acquire | Kind::SetRead, deadline, _) => {
+                deadline.unwrap_or(DEADLINE_DEFAULT).saturating_mul(3) + ANSWER_GRACE
             }
         }
     }
@@ -287,7 +307,7 @@ pub(super) async fn send(
     }
     let identity = match request.kind {
         Kind::Acquire => Some(identity(&seen.body)?),
-        Kind::Release | Kind::Adopt => None,
+        Kind::Release | Kind::SetRead | Kind::ClearRead | Kind::Adopt => None,
     };
     let mut expectations = expectations(request, &seen.body)?.into_iter().peekable();
     while let Some(expect) = expectations.next() {
@@ -449,22 +469,26 @@ fn finish(
         exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
         exit::DRAINING => {
             terminal.say(&show::applied(&request.namespace, &answer.body));
+            let reads = request.kind == Kind::SetRead;
+            let undo = if reads { Kind::ClearRead } else { Kind::Release };
             let back = format!(
-                "fencewire ctl release-write-fence {} --operation {}",
+                "fencewire ctl {} {} --operation {}",
+                undo.name(),
                 quoted(&request.namespace.to_string()),
                 request.operation
             );
             // Force reaches sessions of the proxy only; a session around it has no number here.
             let ours = show::blocked_by_sessions(&answer.body);
-            let force = if request.force_rollback || !ours {
+            let force = if request.force_rollback || reads || !ours {
                 String::new()
             } else {
                 let line = request.force_line();
                 format!("or roll back the sessions above that have a number:\n  {line}\n")
             };
             terminal.complain(&format!(
-                "The drain is not proven; writes stay closed. End or wait for what blocks it, then \
+                "The drain is not proven; {} stay closed. End or wait for what blocks it, then \
                  replay the same command:\n  {}\n{force}or back out:\n  {back}",
+                if reads { "reads and writes" } else { "writes" },
                 replay.unwrap_or_default()
             ));
         }

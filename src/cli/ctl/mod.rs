@@ -75,9 +75,9 @@ pub(super) fn run(args: &CtlArgs, terminal: &mut Terminal<'_>) -> u8 {
         | CtlCommand::Inspect(_)
         | CtlCommand::AcquireWriteFence(_)
         | CtlCommand::ReleaseWriteFence(_)
+        | CtlCommand::SetReadFence(_)
+        | CtlCommand::ClearReadFence(_)
         | CtlCommand::Adopt(_) => None,
-        CtlCommand::SetReadFence(_) => Some("set-read-fence"),
-        CtlCommand::ClearReadFence(_) => Some("clear-read-fence"),
         CtlCommand::CreateQuarantined(_) => Some("create-quarantined"),
         CtlCommand::ImportCapability(_) => Some("import-capability"),
         CtlCommand::SealImport(_) => Some("seal-import"),
@@ -127,9 +127,15 @@ async fn dispatch(
             let request = command::Request::adopt(adopt);
             command::send(client, &request, args.json, terminal).await
         }
-        CtlCommand::SetReadFence(_)
-        | CtlCommand::ClearReadFence(_)
-        | CtlCommand::CreateQuarantined(_)
+        CtlCommand::SetReadFence(set) => {
+            let request = command::Request::set_read(set);
+            command::send(client, &request, args.json, terminal).await
+        }
+        CtlCommand::ClearReadFence(clear) => {
+            let request = command::Request::clear_read(clear);
+            command::send(client, &request, args.json, terminal).await
+        }
+        CtlCommand::CreateQuarantined(_)
         | CtlCommand::ImportCapability(_)
         | CtlCommand::SealImport(_)
         | CtlCommand::Validate(_)

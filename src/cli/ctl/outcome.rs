@@ -46,7 +46,7 @@ pub(super) fn advice(answer: &Answer, replay: Option<&str>) -> String {
         ),
         ("FENCE_OWNED_BY_ANOTHER_OPERATION", _) => {
             "Another operation owns this fence; inspect names it. Let it finish, or send commands \
-             under its id; adoption by a new operation is not available yet."
+             under its id; if it is gone, ctl adopt gives the fence a new owner."
                 .to_owned()
         }
         ("FENCE_REVISION_MISMATCH", _) => {

@@ -36,8 +36,35 @@ pub(super) fn boundary(body: &Value) -> String {
     }
 }
 
-/// What the proof rests on, or nothing when there is none.
+/// What the proof that nothing reads any more rests on, or nothing when there is none.
+fn read_lines(body: &Value) -> Vec<String> {
+    let Some(evidence) = body.pointer("/fence/read_evidence").filter(|it| it.is_object()) else {
+        return Vec::new();
+    };
+    let of = |pointer: &str| text(evidence, pointer);
+    let leases = format!(
+        "proven {}; readers open at the closing: {} ended by the engine's answer, {} seen gone at \
+         the engine",
+        of("/proven_at"),
+        of("/releases/by_answer"),
+        of("/releases/by_engine")
+    );
+    let mut lines = vec![line("reads", &leases)];
+    let forced = evidence.get("forced").and_then(Value::as_array).map(Vec::as_slice);
+    lines.extend(forced.unwrap_or_default().iter().map(|one| line("cut", &forced_words(one))));
+    let around = "sessions that do not come through the proxy are not kept from reading";
+    lines.push(line("not covered", around));
+    lines
+}
+
+/// What the proofs rest on, or nothing when there is none.
 pub(super) fn lines(body: &Value) -> Vec<String> {
+    let mut lines = write_lines(body);
+    lines.append(&mut read_lines(body));
+    lines
+}
+
+fn write_lines(body: &Value) -> Vec<String> {
     let Some(evidence) = evidence(body) else { return Vec::new() };
     let of = |pointer: &str| text(evidence, pointer);
     let mut lines = vec![

@@ -253,18 +253,27 @@ fn held(held: Option<&Value>) -> String {
     let most = number("max_held").map(|most| format!(", at most {most} for {}", age(hold)));
     match (programs, hold) {
         (0, 0) => "-".to_owned(),
-        (_, _) => format!("{programs} programs{since}{}", most.unwrap_or_default()),
+        (_, _) => {
+            let programs =
+                if programs == 1 { "1 program".into() } else { format!("{programs} programs") };
+            format!("{programs}{since}{}", most.unwrap_or_default())
+        }
     }
 }
 
 /// Who is still inside, and where a running drain stands.
 fn drain(body: &Value) -> String {
     let phase = text(body, "/drain/phase");
-    if phase == "idle" && text(body, "/fence/state") == "SOURCE_DRAINING" {
-        return "nobody looks at the engine now: replay the last command to go on".to_owned();
+    let state = text(body, "/fence/state");
+    if phase == "idle" && ["SOURCE_DRAINING", "SOURCE_READ_DRAINING"].contains(&state.as_str()) {
+        return "nobody waits for it now: replay the last command to go on".to_owned();
     }
-    let mut parts =
-        vec![("writers", "/drain/active_writers"), ("readers", "/drain/read_leases/sql")];
+    let mut parts = vec![
+        ("writers", "/drain/active_writers"),
+        ("readers", "/drain/read_leases/sql"),
+        ("dumps", "/drain/read_leases/dump"),
+        ("streams", "/drain/read_leases/replication"),
+    ];
     if phase != "idle" {
         parts.push(("phase", "/drain/phase"));
         parts.push(("until", "/drain/deadline_at"));

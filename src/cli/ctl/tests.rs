@@ -260,6 +260,33 @@ fn a_draining_answer_shows_the_blockers_and_both_ways_out() {
 }
 
 #[test]
+fn a_read_fence_shows_its_proof_or_the_ways_out() {
+    let mut body = json!({ "outcome": "DRAINING", "drain": blockers() });
+    body["fence"] = view("SOURCE_READ_DRAINING", 3);
+    let args = ["set-read-fence", "old/app", "--operation", OP, "--deadline", "5s"];
+    let (code, out, err) = answering(202, body).run(&args);
+    assert_eq!(code, exit::DRAINING, "{out}{err}");
+    assert!(err.contains("reads and writes stay closed"), "{err}");
+    let back = format!("or back out:\n  fencewire ctl clear-read-fence old/app --operation {OP}");
+    assert!(err.contains(&back) && !err.contains("--force-rollback"), "{err}");
+    let replay = "--expect UNFENCED@0 --deadline 5000ms";
+    assert!(err.contains("ctl set-read-fence old/app") && err.contains(replay), "{err}");
+
+    let mut body = applied();
+    body["fence"]["state"] = json!("SOURCE_READ_FENCED");
+    body["fence"]["read_evidence"] = json!({
+        "proven_at": "T4", "releases": { "by_answer": 2, "by_engine": 1 },
+        "forced": [{ "kind": "sql_cancel", "session": 7, "engine_pid": 9, "at": "T5", "why": "w" }],
+    });
+    let (code, out, _) = answering(200, body).run(&args);
+    assert_eq!(code, exit::DONE);
+    assert!(out.contains("reads          proven T4") && out.contains("2 ended by"), "{out}");
+    assert!(out.contains("cut            sql_cancel of session 7"), "{out}");
+    let args = ["clear-read-fence", "old/app", "--operation", OP];
+    assert_eq!(answering(200, applied()).run(&args).0, exit::DONE);
+}
+
+#[test]
 fn a_draining_answer_without_blockers_says_why() {
     let mut body = json!({ "outcome": "DRAINING", "reason": "census_unavailable: x; replay" });
     body["fence"] = view("SOURCE_DRAINING", 1);
@@ -451,6 +478,17 @@ fn status_is_a_table_and_one_json_object() {
     let (code, out, _) = fake.run(&["status", "--json"]);
     assert_eq!(code, exit::DONE);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), whole);
+}
+
+#[test]
+fn inspect_counts_one_held_program_as_one() {
+    for (count, words) in [(1, "1 program, at most"), (2, "2 programs, at most")] {
+        let mut body = inspected("SOURCE_WRITE_FENCED", 1);
+        body["fence"]["held"] = json!({ "programs": count, "hold_ms": 1000, "max_held": 5 });
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        let (_, out, _) = fake.run(&["inspect", "old/app"]);
+        assert!(out.contains(words), "{out}");
+    }
 }
 
 #[test]

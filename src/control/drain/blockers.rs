@@ -10,18 +10,44 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Run;
-use crate::base::ids::Generation;
+use crate::base::ids::{Generation, Namespace};
 use crate::base::limits;
-use crate::control::answer::BlockerReport;
+use crate::control::answer::{BlockerReport, DrainReport};
 use crate::control::orphans;
+use crate::control::port::EnginePort;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
-use crate::gate::drain::Drain;
+use crate::gate::drain::{Drain, Reading};
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
 
 /// An instant of the engine's clock, in milliseconds since the Unix epoch.
 fn engine_ms(at: EngineTime) -> u64 {
     u64::try_from(at.0 / 1000).unwrap_or(0)
+}
+
+const fn why_lost(pid: i32) -> &'static str {
+    if pid == 0 {
+        "its client is gone and the engine never told its process id; it counts until this proxy \
+         is restarted"
+    } else {
+        "its client is gone and its last program may still run; it counts until the engine shows \
+         that the backend is gone"
+    }
+}
+
+impl DrainReport {
+    /// The reason of a DRAINING answer, in a sentence that ends with what to do.
+    pub(in crate::control) fn why_not(&self, then: &str) -> String {
+        let blockers = self.blockers.len() as u64 + self.more_blockers;
+        let first = self.blockers.first().map(BlockerReport::in_words);
+        match (&self.reason, first) {
+            (Some(reason), _) => format!("{reason}; {then}"),
+            (None, Some(first)) => {
+                format!("{blockers} still to wait for, first: {first}; {then}")
+            }
+            (None, None) => format!("the drain is not proven yet; {then}"),
+        }
+    }
 }
 
 impl BlockerReport {
@@ -55,17 +81,9 @@ impl BlockerReport {
         now_ms: u64,
         activity: Option<&Activity>,
     ) -> Self {
-        let card = slot.card();
         let pid = slot.engine_pid();
         let (class, why) = if slot.is_abandoned() {
-            let why = if pid == 0 {
-                "its client is gone and the engine never told its process id; it counts until this \
-                 proxy is restarted"
-            } else {
-                "its client is gone and its last program may still run; it counts until the engine \
-                 shows that the backend is gone"
-            };
-            ("orphan", why)
+            ("orphan", why_lost(pid))
         } else if slot.stamp().is_some_and(|stamp| stamp.writer) {
             ("writer", "a write admitted before the gate closed has not ended")
         } else {
@@ -73,6 +91,37 @@ impl BlockerReport {
                        engine lock would stop a function in it from writing";
             ("reader", why)
         };
+        Self::named(slot, now_ms, activity, (class, why))
+    }
+
+    /// A session that a read drain waits for.
+    pub(in crate::control) fn of_reader(
+        slot: &Slot,
+        now_ms: u64,
+        activity: Option<&Activity>,
+    ) -> Self {
+        let named = match Reading::of(slot) {
+            _ if slot.is_abandoned() => ("orphan", why_lost(slot.engine_pid())),
+            Some(Reading::Stream) => ("stream", "a replica's stream is being ended"),
+            Some(Reading::Dump) => ("dump", "a dump that began before reads closed has not ended"),
+            Some(Reading::Sql) | None if !slot.is_running() => {
+                ("cursor", "a cursor or portal that was opened before reads closed is open")
+            }
+            Some(Reading::Sql) | None => {
+                ("reader", "a read admitted before reads closed has not ended")
+            }
+        };
+        Self::named(slot, now_ms, activity, named)
+    }
+
+    fn named(
+        slot: &Slot,
+        now_ms: u64,
+        activity: Option<&Activity>,
+        (class, why): (&'static str, &str),
+    ) -> Self {
+        let card = slot.card();
+        let pid = slot.engine_pid();
         let own_age = now_ms.saturating_sub(slot.since_ms());
         Self {
             session: Some(slot.id()),
@@ -119,6 +168,27 @@ pub(in crate::control) fn proxy_view(
     ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
 }
 
+/// The engine's word about some sessions' backends; empty where it doesn't answer.
+pub(in crate::control) async fn activity_of(
+    engine: &dyn EnginePort,
+    namespace: &Namespace,
+    slots: &[Arc<Slot>],
+) -> HashMap<i32, Activity> {
+    let pids: Vec<i32> =
+        slots.iter().map(|slot| slot.engine_pid()).filter(|pid| *pid != 0).collect();
+    if pids.is_empty() {
+        return HashMap::new();
+    }
+    match engine.activity(&pids).await {
+        Ok(seen) => seen.into_iter().map(|one| (one.backend.pid, one)).collect(),
+        Err(error) => {
+            // Only their names are missing; the leases block by themselves.
+            tracing::debug!(%namespace, %error, "blockers without names");
+            HashMap::new()
+        }
+    }
+}
+
 impl Run<'_> {
     pub(super) fn proxy_view(&self) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
@@ -143,19 +213,7 @@ impl Run<'_> {
 
     /// The engine's word about some sessions' backends; empty where it doesn't answer.
     pub(super) async fn activity_of(&self, slots: &[Arc<Slot>]) -> HashMap<i32, Activity> {
-        let pids: Vec<i32> =
-            slots.iter().map(|slot| slot.engine_pid()).filter(|pid| *pid != 0).collect();
-        if pids.is_empty() {
-            return HashMap::new();
-        }
-        match self.engine.activity(&pids).await {
-            Ok(seen) => seen.into_iter().map(|one| (one.backend.pid, one)).collect(),
-            Err(error) => {
-                // Only their names are missing; the leases block by themselves.
-                tracing::debug!(namespace = %self.line.namespace, %error, "blockers without names");
-                HashMap::new()
-            }
-        }
+        activity_of(self.engine.as_ref(), &self.line.namespace, slots).await
     }
 
     /// Names what the engine found.

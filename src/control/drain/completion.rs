@@ -123,7 +123,7 @@ impl Run<'_> {
 impl Control {
     /// The answer of a drain whose record moved on. Where another command of the same operation
     /// completed the same drain, its goal is reached, and that is made durable too.
-    pub(super) async fn superseded(
+    pub(in crate::control) async fn superseded(
         self: &Arc<Self>,
         line: &Arc<Line>,
         request: Request,

@@ -16,7 +16,7 @@ use crate::fence::record::{Forced, ForcedKind};
 use crate::gate::slot::{Order, Slot};
 
 /// What a proof says of force: as many as a record has room for. All of them are in the log.
-pub(super) fn named(forced: &[Forced]) -> Vec<Forced> {
+pub(in crate::control) fn named(forced: &[Forced]) -> Vec<Forced> {
     let mut named = forced.to_vec();
     named.truncate(limits::FORCED_NAMED_MAX);
     let more = forced.len() - named.len();

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::control::fences::Control;
 use crate::control::line::{Line, Request};
@@ -61,9 +62,16 @@ impl Drop for Doubt {
 }
 
 impl Control {
-    /// Puts the closing overlay up, unless writes are closed already.
-    pub(in crate::control) fn install(&self, namespace: &Namespace, rules: Rules) {
-        self.gates.gate(namespace).overlay(Overlay::Installing, rules);
+    /// Puts up the overlay by which a command closes admission before its commit.
+    pub(in crate::control) fn install(
+        &self,
+        namespace: &Namespace,
+        kind: CommandKind,
+        rules: Rules,
+    ) {
+        let reads = kind == CommandKind::SetSourceReadFence;
+        let overlay = if reads { Overlay::ClosingReads } else { Overlay::Installing };
+        self.gates.gate(namespace).overlay(overlay, rules);
     }
 
     /// Commits. On [`Committed::Yes`] the marker is written too; publishing is the caller's.
@@ -96,6 +104,10 @@ impl Control {
                 return Committed::Conflict;
             }
             Err(CommitError::NotCommitted(error)) => {
+                doubt.resolve();
+                return Committed::No(error.to_string());
+            }
+            Err(CommitError::Unknown(error)) if removed(Removable::CommitDoubt) => {
                 doubt.resolve();
                 return Committed::No(error.to_string());
             }

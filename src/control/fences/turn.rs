@@ -20,7 +20,7 @@ use crate::control::port::LiveDatabase;
 use crate::control::truth::is_source_fenced;
 use crate::engine::EngineError;
 use crate::fence::code::{ControlCode, Detail};
-use crate::fence::command::{Actor, Command};
+use crate::fence::command::{Actor, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{Adoption, FenceRecord, Forced, Identity, IncarnationId, LockMode};
 use crate::fence::state::FenceState;
@@ -104,7 +104,11 @@ impl Control {
             Step::Drain(ticket) => {
                 drop(turn);
                 Point::BeforeDrain.pass(command.kind()).await;
-                let mut answer = self.drain(line, request, *ticket, &mut story).await;
+                let mut answer = if drains_reads(command.kind()) {
+                    self.drain_reads(line, request, *ticket, &mut story).await
+                } else {
+                    self.drain(line, request, *ticket, &mut story).await
+                };
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
                 // The drain is over, but who blocked it is what the answer is about.
                 if let (Some(sight), Some(last)) = (&mut answer.sight, story.unproven.take()) {
@@ -259,7 +263,7 @@ impl Control {
         let changes = next.is_some();
         if drains && changes {
             let rules = self.rules(&command.namespace, next.as_deref());
-            self.install(&command.namespace, rules);
+            self.install(&command.namespace, kind, rules);
             Point::AfterOverlay.pass(kind).await;
         }
         let commit = Commit {
@@ -309,7 +313,12 @@ impl Control {
     ) -> Step {
         let settings = self.settings_of(&command.namespace);
         let of_record = record.and_then(|record| record.drain_policy);
-        let policy = drain_policy(command).or(of_record).unwrap_or_else(|| settings.write_drain());
+        let default = if drains_reads(command.kind()) {
+            settings.read_drain()
+        } else {
+            settings.write_drain()
+        };
+        let policy = drain_policy(command).or(of_record).unwrap_or(default);
         Step::Drain(Box::new(Ticket {
             receipt,
             replayed,
@@ -403,7 +412,9 @@ impl Control {
             expected_revision: refused.then_some(command.expected_revision.0),
             state_before: state_before.name(),
             state_after: receipt.map_or(state_before, |receipt| receipt.state_after).name(),
-            drain_kind: story.drain_ms.map(|_| "write"),
+            drain_kind: story
+                .drain_ms
+                .map(|_| if drains_reads(command.kind()) { "read" } else { "write" }),
             drain_ms: story.drain_ms,
             forced: (!forced.is_empty()).then_some(forced.join("; ")).as_deref(),
             server_instance: &self.settings.instance,
@@ -411,6 +422,10 @@ impl Control {
             adoption: adopted.as_ref().map(AdoptionWords::event),
         });
     }
+}
+
+fn drains_reads(kind: CommandKind) -> bool {
+    kind == CommandKind::SetSourceReadFence
 }
 
 /// A committed adoption in the words of its audit event.

@@ -228,9 +228,9 @@ async fn a_task_that_dies_is_answered() {
 #[tokio::test]
 async fn what_this_version_lacks_is_refused_whole() {
     let rig = Rig::new().await;
-    let mut read = release(1, 1, FenceState::SourceWriteFenced, 2);
-    read.arguments = Arguments::SetSourceReadFence { drain_policy: None };
-    assert_eq!(rig.run(read).await.detail, Some(Detail::InvalidArgument));
+    let mut seal = release(1, 1, FenceState::TargetQuarantined, 2);
+    seal.arguments = Arguments::SealTargetImport { drain_policy: None };
+    assert_eq!(rig.run(seal).await.detail, Some(Detail::InvalidArgument));
     assert!(rig.may_write());
 }
 

@@ -188,12 +188,20 @@ async fn a_lock_that_the_engine_does_not_confirm_proves_nothing() {
     let rig = Rig::new().await;
     rig.engine.silence_lock(true);
     let answer = rig.run(at_once(1, 1)).await;
-    assert_eq!(code(&answer), ControlCode::Draining);
+    let what = "VIOLATION: invariant 8: a proof rests on a lock that nobody confirmed";
+    assert_eq!(code(&answer), ControlCode::Draining, "{what}");
     assert!(answer.message.as_ref().unwrap().contains("lock was lost"), "{answer:?}");
     assert!(!rig.may_write());
     rig.engine.silence_lock(false);
     assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
     assert!(rig.engine.is_locked());
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_08_a_lock_taken_on_trust_is_reported() {
+    let check = "control::tests::drains::a_lock_that_the_engine_does_not_confirm_proves_nothing";
+    crate::base::arm::missed(check, &[("lock-confirm", "invariant 8")]).unwrap();
 }
 
 /// The lock stands by its own word, and yet the boundary isn't its holder's.

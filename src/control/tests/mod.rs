@@ -1,9 +1,11 @@
 //! Commands against a real store, real gates and a scripted engine.
 
 mod commands;
+mod doubt;
 mod drains;
 pub(crate) mod engine;
 mod locks;
+mod reads;
 mod starts;
 
 use std::collections::BTreeMap;

@@ -217,7 +217,9 @@ fn proxied(
     counts: &mut CensusCounts,
 ) -> Option<Why> {
     counts.proxied += 1;
-    if session.is_writer && known.open_at_cutoff {
+    // A session that runs nothing, by the proxy's count, can't be in a transaction from before the
+    // cutoff: the count is wrong then, and the engine is right.
+    if (session.is_writer || !session.in_program) && known.open_at_cutoff {
         Some(Why::OpenAtCutoff)
     } else if known.writing {
         Some(Why::Writing)

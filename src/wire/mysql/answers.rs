@@ -58,6 +58,11 @@ impl Status {
         self.has(0x0040)
     }
 
+    /// A FETCH has come to the end: its cursor is closed.
+    pub(crate) const fn last_row_sent(self) -> bool {
+        self.has(0x0080)
+    }
+
     /// The default schema was dropped.
     pub(crate) const fn schema_dropped(self) -> bool {
         self.has(0x0100)

@@ -425,6 +425,10 @@ pub(crate) async fn carry(
     }
 }
 
+/// Writes out what is there for a peer.
+///
+/// # Cancel safety
+/// Part of it may have been sent: the login is over.
 async fn send(stream: &mut Stream, bytes: &mut BytesMut) -> std::io::Result<()> {
     if !bytes.is_empty() {
         stream.write_all(bytes).await?;

@@ -6,6 +6,7 @@
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::gate::admission::Refusal;
 use crate::sql::{Classified, Classifier};
@@ -30,6 +31,8 @@ pub(crate) enum Stop {
     Blocked,
     /// The next command is held at the closed gate.
     Held,
+    /// The proxy's own answers fill a buffer: the rest waits until the client has taken them.
+    Full,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -91,6 +94,9 @@ pub(crate) fn sort(
         let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
             return (at, None);
         };
+        if to_client.len() >= limits::SCRATCH_BYTES && !rest.goes_on {
+            return (at, Some(Stop::Full));
+        }
         let Some(header) = frame::header(bytes) else { return (at, Some(Stop::More)) };
         let there = bytes.len().min(HEADER + header.payload);
         let payload = bytes.get(HEADER..there).unwrap_or_default();
@@ -210,14 +216,19 @@ impl Packet<'_, '_, '_> {
         if self.header.payload < command.bytes_min() {
             return broken("Malformed communication packet");
         }
-        if command.judge() == Judge::Nothing {
+        let passes = command == Command::DropDb && removed(Removable::StatementLease);
+        if command.judge() == Judge::Nothing || passes {
             return self.nothing(command);
         }
         if self.payload.len() < self.header.payload.min(wanted(command)) {
             return Ruling::Stop(Stop::More);
         }
-        let program = self.judge(command);
-        if let Some(denial) = self.conversation.after_forced(&program) {
+        let mut program = self.judge(command);
+        if command.is_about_statement() {
+            program.number = self.number().and_then(|id| self.conversation.prepared.number(id));
+        }
+        let denial = self.conversation.after_forced(&program);
+        if let Some(denial) = denial.or_else(|| self.conversation.cursors.refuses(&program)) {
             let refusal = self.conversation.refusal(denial);
             self.refuse(Box::new(refusal));
             return Ruling::Drop;
@@ -281,7 +292,9 @@ impl Packet<'_, '_, '_> {
                 return Ruling::Stop(Stop::More);
             }
             if let Some(id) = self.number() {
+                let number = self.conversation.prepared.number(id);
                 self.conversation.prepared.closed(id);
+                self.conversation.statement_gone(number);
             }
         }
         let unasked = command.unasked_errors();
@@ -325,6 +338,20 @@ impl Packet<'_, '_, '_> {
                 }
                 None => Program { anywhere: true, ..Program::of_opcode(command, class) },
             },
+            // The log is of all schemas.
+            (Judge::Opcode(class), Command::BinlogDump | Command::BinlogDumpGtid) => {
+                Program { anywhere: true, ..Program::of_opcode(command, class) }
+            }
+            (Judge::Opcode(class), Command::Fetch) => {
+                // What the cursor's statement reached when it was opened, its rows are of.
+                let home = self.conversation.seats.home().gate().namespace();
+                match self.number().and_then(|id| prepared.look(id)) {
+                    Some(known) => {
+                        Program { class, ..Program::of_statement(command, known, prepared, home) }
+                    }
+                    None => Program { anywhere: true, ..Program::of_opcode(command, class) },
+                }
+            }
             (Judge::Opcode(class), _) => Program::of_opcode(command, class),
             (Judge::Nothing, _) => Program::of_nobody(command),
         }
@@ -353,7 +380,7 @@ impl Packet<'_, '_, '_> {
         let sequence = self.header.sequence.wrapping_add(1);
         self.conversation.tell(self.to_client, sequence, &refusal);
         let conversation = &mut *self.conversation;
-        self.out.inject(|buffer| conversation.give_up_transaction(refusal.denial, buffer));
+        self.out.inject(|buffer| conversation.give_up_transaction(&refusal, buffer));
     }
 }
 

@@ -12,6 +12,8 @@ use crate::sql::StatementClass;
 pub(crate) const QUERY: u8 = 0x03;
 /// COM_PING, for the proxy's own question where a session stands.
 pub(crate) const PING: u8 = 0x0e;
+/// COM_STMT_RESET, for cursors that a fence closes.
+pub(crate) const RESET_STATEMENT: u8 = 0x1a;
 /// COM_QUIT.
 pub(crate) const QUIT: u8 = 0x01;
 
@@ -134,7 +136,7 @@ impl Command {
             0x17 => Self::Execute,
             0x18 => Self::LongData,
             0x19 => Self::Close,
-            0x1a => Self::ResetStatement,
+            RESET_STATEMENT => Self::ResetStatement,
             0x1b => Self::SetOption,
             0x1c => Self::Fetch,
             0x1e => Self::BinlogDumpGtid,
@@ -222,6 +224,14 @@ impl Command {
         } else {
             &[]
         }
+    }
+
+    /// Whether a prepared statement's number stands behind its opcode.
+    pub(crate) const fn is_about_statement(self) -> bool {
+        matches!(
+            self,
+            Self::Execute | Self::BulkExecute | Self::Fetch | Self::ResetStatement | Self::Close
+        )
     }
 
     /// Whether it gives up everything of the session: transaction, settings, statements. No such

@@ -17,12 +17,14 @@ use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::drain::is_dumps;
 use crate::gate::registry::Gates;
 use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass, Toggle};
 use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
 use crate::wire::mysql::auth::Exchange;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::commands::{self, Command, Reply};
+use crate::wire::mysql::cursors::Cursors;
 use crate::wire::mysql::guard::{Armed, GuardState};
 use crate::wire::mysql::prepared::Prepared;
 use crate::wire::mysql::program::Program;
@@ -104,6 +106,8 @@ pub(crate) enum Whose {
     Rollback,
     /// The question for the default schema, where that isn't known.
     WhichSchema,
+    /// The end of a cursor that a read fence cuts.
+    Cursor,
 }
 
 /// How an answer ended.
@@ -146,6 +150,11 @@ pub(crate) struct Conversation {
     program: Option<Program>,
     pub(crate) guard: GuardState,
     pub(crate) forced: Forced,
+    /// What the client is told of what was, or is being, ended by force.
+    pub(crate) forced_why: Denial,
+    pub(crate) cursors: Cursors,
+    /// The client ends a transaction that force has ended already.
+    pub(crate) ending: bool,
     /// A program that waits at the closed gate.
     pub(crate) held: Waiting,
     /// The session's lexing rules, as far as they are known.
@@ -199,6 +208,9 @@ impl Conversation {
             program: None,
             guard: GuardState::new(server.flavour),
             forced: Forced::No,
+            forced_why: Denial::RolledBack,
+            cursors: Cursors::default(),
+            ending: false,
             held: Waiting::default(),
             lexing,
             xa: false,
@@ -264,6 +276,10 @@ impl Conversation {
             // What is held may be nothing's any more, and of an older generation.
             self.ask(out);
             return Ok(Entry::Wait);
+        }
+        if std::mem::take(&mut self.ending) {
+            self.seats.admit_end(now_ms);
+            return Ok(Entry::Free);
         }
         if self.lost && self.schema_unasked && !self.seats.is_engine_at_ease() {
             // At all gates some would refuse what isn't theirs.
@@ -375,6 +391,7 @@ impl Conversation {
         match self.owed.take() {
             Some(Whose::Client { schema_told, wrapped, .. }) => {
                 if let Some(program) = self.program.take() {
+                    self.note_cursor(&program, outcome);
                     self.apply(&program, well, schema_told);
                 }
                 self.guard.unwrapping |= wrapped;
@@ -407,6 +424,8 @@ impl Conversation {
             self.goes_on(to_engine);
         } else if wanted && !self.guard.failed {
             self.ping(to_engine);
+        } else {
+            self.close_cut(to_engine);
         }
     }
 
@@ -416,6 +435,13 @@ impl Conversation {
         if !self.tracker.is_owing() && !self.forced.is_under_way() && !self.guard.failed {
             self.guard_goes_on(to_engine);
         }
+        self.close_cut(to_engine);
+    }
+
+    /// The command that the engine is answering, where it is the client's.
+    pub(crate) fn running(&self) -> Option<Command> {
+        let clients = matches!(self.owed, Some(Whose::Client { .. }));
+        self.program.as_ref().filter(|_| clients).map(|program| program.command)
     }
 
     /// A refusal of the proxy's own making, with what the gate publishes now.
@@ -426,7 +452,9 @@ impl Conversation {
 
     /// Appends a typed error for the client, and counts it.
     pub(crate) fn tell(&self, to_client: &mut BytesMut, sequence: u8, refusal: &Refusal) {
-        self.denials.count(refusal.denial, Surface::Mysql);
+        let dumps = is_dumps(self.seats.home().slot());
+        let surface = if dumps { Surface::Dump } else { Surface::Mysql };
+        self.denials.count(refusal.denial, surface);
         let sqlstate = self.denials.sqlstate(refusal.denial);
         refusal::typed_error(to_client, sequence, refusal, sqlstate);
     }

@@ -181,6 +181,7 @@ impl Conversation {
         }
         // A change of user that failed may have begun.
         self.prepared.reset();
+        self.cursors_gone();
         self.guard.reset();
         let told = self.lexing.no_backslash_escapes;
         self.lexing = self.lexing.uncertain();

@@ -70,6 +70,10 @@ impl Endpoint {
         self.in_time(self.open()).await
     }
 
+    /// The same within the time that connecting may take.
+    ///
+    /// # Cancel safety
+    /// As the work itself.
     async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Unreachable>>,
@@ -83,6 +87,10 @@ impl Endpoint {
         }
     }
 
+    /// Connects, without a limit on the time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
     async fn open(&self) -> Result<Greeted, Unreachable> {
         let mut stream = match &self.address {
             Address::Unix(path) => {
@@ -134,6 +142,10 @@ impl Endpoint {
         }
     }
 
+    /// Asks for encryption, and makes the connection an encrypted one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
     async fn shake(
         &self,
         mut tcp: TcpStream,

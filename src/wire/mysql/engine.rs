@@ -132,7 +132,16 @@ fn rule(
         }
         Seen::Done(status) => {
             note_changes(conversation, head);
+            let cut = conversation.cut_stream();
+            if let Some(denial) = cut {
+                // A killed stream ends like a whole one.
+                let refusal = conversation.refusal(denial);
+                out.inject(|buffer| conversation.tell(buffer, header.sequence, &refusal));
+            }
             conversation.answered(Outcome::Well(status), to_engine);
+            if cut.is_some() {
+                return Ok(Ruling::Drop);
+            }
         }
         Seen::Failed(errno) => {
             let denial = match conversation.owed {

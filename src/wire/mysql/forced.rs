@@ -12,12 +12,13 @@ use bytes::BytesMut;
 use crate::base::ids::Generation;
 use crate::base::limits;
 use crate::fence::code::Denial;
+use crate::gate::admission::Refusal;
 use crate::sql::TxEffect;
 use crate::wire::mysql::commands::{Command, Judge};
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
 use crate::wire::mysql::guard::ROLLBACK;
 use crate::wire::mysql::program::Program;
-use crate::wire::mysql::refusal::INTERRUPTED;
+use crate::wire::mysql::refusal::{INTERRUPTED, KILLED};
 use crate::wire::shared::forced::{Action, Forced};
 
 impl Conversation {
@@ -32,12 +33,53 @@ impl Conversation {
         if !self.holds_older(before) || self.forced != Forced::No {
             return Action::None;
         }
+        self.forced_why = Denial::RolledBack;
         if !self.tracker.is_owing() && !midway {
             self.roll_back(0, false, to_engine);
             return Action::None;
         }
         self.forced = Forced::Cancelling { delivered: false, told: false };
         Action::Cancel
+    }
+
+    /// The order to stop what was admitted to read before `before`, because reads are fenced. A
+    /// running program is killed; open cursors are closed, and a dump's transaction is rolled back.
+    /// `midway` says that a command is only partly forwarded. An order may come again behind a kill
+    /// that met nothing.
+    pub(crate) fn order_stop_reading(
+        &mut self,
+        before: Generation,
+        midway: bool,
+        to_engine: &mut BytesMut,
+    ) -> Action {
+        if !self.reads_older(before) {
+            return Action::None;
+        }
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {}
+            Forced::Stopping { delivered: false }
+            | Forced::Cancelling { .. }
+            | Forced::RollingBack { .. }
+            | Forced::RolledBack { .. } => return Action::None,
+        }
+        if self.tracker.is_owing() || midway {
+            self.forced_why = Denial::ReadFenced;
+            self.forced = Forced::Stopping { delivered: false };
+            return Action::Cancel;
+        }
+        self.forced = Forced::No;
+        if self.cursors.cut(before) {
+            self.close_cut(to_engine);
+        } else if matches!(self.stand, Stand::Inside { .. }) {
+            self.forced_why = Denial::ReadFenced;
+            self.roll_back(0, false, to_engine);
+        }
+        Action::None
+    }
+
+    /// Whether something reads that was admitted before `before`.
+    pub(crate) fn reads_older(&self, before: Generation) -> bool {
+        self.seats.reads_older(before) || self.cursors.any_older(before)
     }
 
     /// The order to stop a program that waits for the fence's own engine lock: it tries to write
@@ -48,6 +90,7 @@ impl Conversation {
         }
         match self.forced {
             Forced::No | Forced::Stopping { delivered: true } => {
+                self.forced_why = Denial::WriteFenced;
                 self.forced = Forced::Stopping { delivered: false };
                 Action::Cancel
             }
@@ -79,9 +122,12 @@ impl Conversation {
     }
 
     /// A transaction whose reads are fenced is rolled back (wire.md W11); the client has been told.
-    pub(crate) fn give_up_transaction(&mut self, denial: Denial, to_engine: &mut BytesMut) {
-        let inside = matches!(self.stand, Stand::Inside { .. });
-        if denial == Denial::ReadFenced && inside && self.forced == Forced::No {
+    /// One that had nothing to do with the schema that refused stays, as behind any error (W10).
+    pub(crate) fn give_up_transaction(&mut self, refusal: &Refusal, to_engine: &mut BytesMut) {
+        let concerned = matches!(self.stand, Stand::Inside { .. })
+            && self.seats.holds_lease_of(&refusal.namespace);
+        if refusal.denial == Denial::ReadFenced && concerned && self.forced == Forced::No {
+            self.forced_why = Denial::ReadFenced;
             self.roll_back(0, true, to_engine);
         }
     }
@@ -119,15 +165,16 @@ impl Conversation {
 
     /// What the client is told in place of an error, if that is the fence's doing.
     pub(crate) fn forced_denial(&mut self, errno: u16) -> Option<Denial> {
-        if errno != INTERRUPTED {
+        let cut = self.forced_why == Denial::ReadFenced && KILLED.contains(&errno);
+        if errno != INTERRUPTED && !cut {
             return None;
         }
         match &mut self.forced {
             Forced::Cancelling { told, .. } => {
                 *told = true;
-                Some(Denial::RolledBack)
+                Some(self.forced_why)
             }
-            Forced::Stopping { .. } => Some(Denial::WriteFenced),
+            Forced::Stopping { .. } => Some(self.forced_why),
             Forced::No | Forced::RollingBack { .. } | Forced::RolledBack { .. } => None,
         }
     }
@@ -150,6 +197,7 @@ impl Conversation {
         let tx = program.tx();
         let commits = matches!(tx, TxEffect::Commit | TxEffect::Prepare | TxEffect::Mixed);
         self.forced = Forced::No;
+        self.ending = tx == TxEffect::Rollback;
         if tx == TxEffect::Rollback || program.command.resets() || (told && !commits) {
             return None;
         }
@@ -157,6 +205,6 @@ impl Conversation {
             // A COMMIT behind this one must not look like success either.
             self.forced = Forced::RolledBack { told: true };
         }
-        Some(Denial::RolledBack)
+        Some(self.forced_why)
     }
 }

@@ -24,7 +24,7 @@ use crate::gate::admission::Seat;
 use crate::gate::registry::{Authority, Gates};
 use crate::gate::slot::Card;
 use crate::sql::{Classifier, MyFlavour, MyServer, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
@@ -46,6 +46,8 @@ struct Session {
     held: (BytesMut, BytesMut),
     to_engine: BytesMut,
     to_client: BytesMut,
+    /// What the client has taken of that.
+    taken: BytesMut,
     ended: Option<String>,
 }
 
@@ -85,7 +87,7 @@ impl Session {
         let gates = Arc::new(Gates::new(Generation(1)));
         gates.recovered();
         let gate = gates.gate(&Namespace::parse("old/app").ok()?);
-        let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
         gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
         if !open {
             gate.overlay(Overlay::Installing, InFlight::Finish);
@@ -99,6 +101,7 @@ impl Session {
             held: <(BytesMut, BytesMut)>::default(),
             to_engine: BytesMut::new(),
             to_client: BytesMut::new(),
+            taken: BytesMut::new(),
             ended: None,
         })
     }
@@ -121,6 +124,11 @@ impl Session {
         match stop {
             Some(Stop::Broken(why)) => self.ended = Some(format!("{BROKEN}{why}")),
             Some(Stop::Blocked) => return true,
+            Some(Stop::Full) => {
+                // A client that takes its answers at once.
+                self.taken.unsplit(self.to_client.split());
+                return self.sort_client();
+            }
             // No hold rule is in force here.
             Some(Stop::More | Stop::Held) | None => {}
         }
@@ -184,7 +192,9 @@ impl Session {
     }
 
     fn outcome(self) -> Outcome {
-        (self.to_engine, self.to_client, self.ended)
+        let mut told = self.taken;
+        told.unsplit(self.to_client);
+        (self.to_engine, told, self.ended)
     }
 }
 

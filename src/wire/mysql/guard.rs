@@ -234,11 +234,15 @@ impl Conversation {
             }
             Whose::Unwrap => self.guard.unwrapping &= !well,
             Whose::Commit => self.guard.commit_failed = !well,
-            Whose::Ping | Whose::Rollback | Whose::WhichSchema | Whose::Client { .. } => {}
+            Whose::Ping
+            | Whose::Rollback
+            | Whose::Cursor
+            | Whose::WhichSchema
+            | Whose::Client { .. } => {}
         }
         if !well {
             self.guard.tries += 1;
-        } else if !matches!(whose, Whose::Ping) {
+        } else if !matches!(whose, Whose::Ping | Whose::Cursor) {
             self.guard.tries = 0;
         }
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;

@@ -12,6 +12,7 @@ pub(crate) mod capabilities;
 pub(crate) mod client;
 pub(crate) mod commands;
 pub(crate) mod conversation;
+mod cursors;
 pub(crate) mod effects;
 pub mod endpoint;
 pub(crate) mod engine;

@@ -89,6 +89,9 @@ impl OwnKey {
 
 impl OwnKey {
     /// Makes the key ahead of its first use; a failure shows there.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the first use makes the key.
     pub async fn make_ready(self: Arc<Self>) {
         if let Err(error) = self.pair().await {
             tracing::warn!(%error, "MySQL logins that need the proxy's RSA key will fail");

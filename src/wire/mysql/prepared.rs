@@ -59,10 +59,14 @@ impl Prepared {
         self.pending = None;
     }
 
+    /// The number that the engine knows a statement by; `None` if that isn't known.
+    pub(crate) fn number(&self, id: u32) -> Option<u32> {
+        if id == LAST { self.last } else { Some(id) }
+    }
+
     /// What a number stands for; `None` if that isn't known.
     pub(crate) fn look(&self, id: u32) -> Option<&Known> {
-        let id = if id == LAST { self.last? } else { id };
-        self.by_number.get(&id)
+        self.by_number.get(&self.number(id)?)
     }
 
     /// A COM_STMT_CLOSE is forwarded. The engine reads it before anything sent later.

@@ -17,6 +17,8 @@ pub(crate) struct Program {
     pub(crate) class: StatementClass,
     /// What its text is, or the text prepared under its number.
     pub(crate) classified: Option<Classified>,
+    /// The number of the prepared statement that it is about.
+    pub(crate) number: Option<u32>,
     /// What it runs by SQL EXECUTE, as far as that is known.
     pub(crate) executed: Vec<Known>,
     /// It runs something by SQL EXECUTE that isn't known, or not between what: it may change
@@ -39,6 +41,7 @@ impl Program {
             command,
             class,
             classified: None,
+            number: None,
             executed: Vec::new(),
             changes_unknown: false,
             schema: None,

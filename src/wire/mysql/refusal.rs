@@ -19,6 +19,9 @@ pub(crate) const READ_ONLY_SERVER: u16 = 1290;
 /// A statement was interrupted.
 pub(crate) const INTERRUPTED: u16 = 1317;
 
+/// The engine's word to a connection that was killed: MariaDB's, and MySQL's.
+pub(crate) const KILLED: [u16; 2] = [1927, 1053];
+
 /// Longest text of an error that clients are sure to show: the engines' own buffer, less its end.
 const TEXT_BYTES_MAX: usize = 511;
 

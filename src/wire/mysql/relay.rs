@@ -71,6 +71,8 @@ pub(crate) struct Relay {
     /// The client's next command is held at the closed gate, in front of what is held of the
     /// client's bytes.
     parked: bool,
+    /// What is held of the client's bytes waits until the client has taken the proxy's answers.
+    full: bool,
     route_moved: bool,
     finishing: bool,
     impatient: bool,
@@ -111,6 +113,7 @@ impl Relay {
             conversation,
             counters,
             parked: false,
+            full: false,
             route_moved: false,
             finishing: false,
             impatient: false,
@@ -172,6 +175,10 @@ impl Relay {
         if order.has(Order::STOP_WRITING) && action == Action::None {
             action = conversation.order_stop();
         }
+        if order.has(Order::STOP_READING) && action == Action::None {
+            let midway = !self.client.rest.is_over();
+            action = conversation.order_stop_reading(before, midway, &mut self.engine.pending);
+        }
         if action == Action::Cancel && self.cancel.is_none() {
             self.cancel = Some((self.canceller)());
         }
@@ -183,7 +190,11 @@ impl Relay {
         }
         self.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
-        let give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
+        let mut give_up = order.has(Order::GIVE_UP) && self.conversation.holds_older(before);
+        if order.has(Order::GIVE_UP_READING) && self.conversation.reads_older(before) {
+            self.conversation.forced_why = Denial::ReadFenced;
+            give_up = true;
+        }
         if give_up || order.has(Order::END) {
             self.end_now(give_up);
         }
@@ -195,9 +206,12 @@ impl Relay {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
         } else {
-            let refusal = self.conversation.refusal(Denial::RolledBack);
+            let refusal = self.conversation.refusal(self.conversation.forced_why);
             let sequence = self.conversation.next_sequence();
-            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            // In the middle of a packet an error would be read as the rest of it: as a row's.
+            if self.engine.rest.is_over() || !self.engine.rest.pass {
+                self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            }
             self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
@@ -210,7 +224,14 @@ impl Relay {
         refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
+        self.forget_held();
         self.end = Some(End::Ended);
+    }
+
+    /// What the client has sent and wasn't sorted yet is dropped.
+    fn forget_held(&mut self) {
+        self.client.held = BytesMut::new();
+        self.conversation.held.keeps(0);
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> Poll<End> {
@@ -233,8 +254,9 @@ impl Relay {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
-                if self.blocked && !self.conversation.must_wait() {
-                    self.blocked = false;
+                let answers_taken = self.full && to_client_clear;
+                if answers_taken || self.blocked && !self.conversation.must_wait() {
+                    (self.blocked, self.full) = (false, false);
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -295,7 +317,8 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+        let waits = self.blocked || self.full;
+        self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -321,6 +344,11 @@ impl Relay {
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
         }
+        if self.full && !self.client.writes {
+            // Nor the ones that are still to be made, to commands that were refused.
+            self.full = false;
+            self.forget_held();
+        }
         if self.parked {
             self.after_step_parked();
         }
@@ -334,8 +362,8 @@ impl Relay {
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
-            self.client.held = BytesMut::new();
             self.conversation.leave_hold(Parting::Gone);
+            self.forget_held();
         } else if self.route_moved && self.end.is_none() {
             refusal::command(&mut self.engine.pending, commands::QUIT, &[]);
             self.stop_serving(ROUTE_MOVED);
@@ -398,7 +426,13 @@ impl Relay {
             refusal::error(&mut self.client.pending, sequence, 1835, "HY000", &what);
             return;
         }
-        if self.conversation.may_have_committed() && self.client.writes {
+        if let Some(denial) = self.conversation.cut_reading()
+            && self.engine.rest.is_over()
+        {
+            let refusal = self.conversation.refusal(denial);
+            let sequence = self.conversation.next_sequence();
+            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+        } else if self.conversation.may_have_committed() && self.client.writes {
             refusal::error(
                 &mut self.client.pending,
                 self.conversation.next_sequence(),
@@ -450,6 +484,7 @@ impl Relay {
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);
         }
+        self.conversation.held.keeps(self.client.held.len());
     }
 
     /// Answers how many bytes are done with.
@@ -478,6 +513,10 @@ impl Relay {
             }
             Some(Stop::Held) => {
                 self.parked = true;
+                consumed
+            }
+            Some(Stop::Full) => {
+                self.full = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

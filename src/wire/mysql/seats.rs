@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::base::ids::{Generation, Namespace};
 use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::drain::Reading;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::{Order, Running, Slot};
@@ -94,6 +95,21 @@ impl Seats {
         })
     }
 
+    /// Whether a lease of this namespace's gate is held.
+    pub(crate) fn holds_lease_of(&self, namespace: &Namespace) -> bool {
+        self.leases().any(|lease| lease.namespace() == namespace)
+    }
+
+    /// Whether something reads under a lease of a generation before `before`: a program that runs,
+    /// or a dump's transaction.
+    pub(crate) fn reads_older(&self, before: Generation) -> bool {
+        self.leases().any(|lease| {
+            let slot = lease.seat().slot();
+            let reads = slot.is_running() || Reading::of(slot) == Some(Reading::Dump);
+            reads && lease.stamp().generation < before
+        })
+    }
+
     /// Admits a program at every gate it reaches. `begins` says that nothing of it has been
     /// forwarded. With [`Guard::On`] from any gate the guard is on.
     ///
@@ -116,6 +132,13 @@ impl Seats {
             }
         }
         admitted
+    }
+
+    /// Admits a ROLLBACK whose transaction is over: the end of one is never denied.
+    pub(crate) fn admit_end(&mut self, now_ms: u64) {
+        if self.lease.is_none() {
+            self.lease = Some(self.home.begin_end(now_ms).0);
+        }
     }
 
     /// The control arm of the second judgement (`base/arm.rs`): a lease of the home gate without

@@ -181,6 +181,9 @@ struct Host {
 }
 
 /// Everything up to the engine's OK.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections; nothing was admitted.
 async fn prepare<'a>(
     accepted: Accepted,
     settings: &Settings,
@@ -223,6 +226,9 @@ async fn prepare<'a>(
 }
 
 /// Connects to the engine that is to greet.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections.
 async fn meet(
     client: Stream,
     settings: &Settings,
@@ -265,6 +271,9 @@ fn resolve(
 }
 
 /// The client's database is on another engine: has the client prove its password for that one.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections; the login may have gone part of its way.
 async fn elsewhere(
     arrived: Arrived,
     greeter: Host,
@@ -311,6 +320,9 @@ async fn elsewhere(
 }
 
 /// From the login packet to the engine's OK.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections; nothing was admitted.
 async fn log_in<'a>(
     place: Counted<'a>,
     arrived: Arrived,
@@ -363,6 +375,10 @@ fn is_secure(stream: &Stream) -> bool {
     stream.is_tls() || matches!(stream, Stream::Unix(_))
 }
 
+/// Relays for two peers that know each other, to the session's end.
+///
+/// # Cancel safety
+/// Dropping the future abandons the session: see `relay.rs`.
 async fn run(
     ready: Ready<'_>,
     client: String,
@@ -407,6 +423,9 @@ async fn run(
 }
 
 /// Sends an error and closes. Bounded by the caller's time limit.
+///
+/// # Cancel safety
+/// Part of it may have been sent; the connection closes.
 async fn say(farewell: Farewell) {
     let Farewell { client, sequence, errno, sqlstate, text } = farewell;
     let mut payload = vec![0xff];
@@ -420,6 +439,10 @@ async fn say(farewell: Farewell) {
     send_last(client, sequence, &payload).await;
 }
 
+/// Sends a client its last packet.
+///
+/// # Cancel safety
+/// Part of it may have been sent; the connection closes.
 async fn send_last(mut client: Stream, sequence: u8, payload: &[u8]) {
     let mut packet = BytesMut::new();
     frame::put(&mut packet, sequence, payload);

@@ -50,6 +50,9 @@ impl From<std::io::Error> for StartupError {
 pub(crate) type Packet = (u8, Vec<u8>);
 
 /// Reads one packet and nothing behind it.
+///
+/// # Cancel safety
+/// What was read of the packet is lost: the login is over.
 pub(crate) async fn packet<S>(stream: &mut S) -> Result<Packet, StartupError>
 where
     S: AsyncRead + Unpin,

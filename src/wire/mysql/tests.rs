@@ -24,11 +24,12 @@ use crate::gate::drain::Drain;
 use crate::gate::registry::{Authority, Gate, Gates};
 use crate::gate::slot::{Card, Order};
 use crate::sql::{Classifier, MyFlavour, MyServer, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::peer::behind;
 
 mod forced;
 mod guard;
@@ -60,6 +61,7 @@ struct Stage {
     rest: (Rest, Rest),
     held: (BytesMut, BytesMut),
     blocked: bool,
+    full: bool,
     chunk: usize,
 }
 
@@ -154,6 +156,7 @@ impl Stage {
             rest: (Rest::default(), Rest::default()),
             held: (BytesMut::new(), BytesMut::new()),
             blocked: false,
+            full: false,
             chunk,
         }
     }
@@ -163,7 +166,7 @@ impl Stage {
     }
 
     fn open(&self) {
-        let loaded = LoadedFence { namespace: self.gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(self.gate.namespace().clone());
         self.gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
     }
 
@@ -207,7 +210,9 @@ impl Stage {
         );
         let direct = out.finish();
         self.to_engine.extend_from_slice(&chunk[direct]);
-        self.held.0 = BytesMut::from(&chunk[consumed..]);
+        self.held.0 = behind(chunk, consumed);
+        self.conversation.held.keeps(self.held.0.len());
+        self.full = stop == Some(Stop::Full);
         self.blocked = stop == Some(Stop::Blocked);
         stop
     }

@@ -1,9 +1,9 @@
 //! What the engine says: passed on, swallowed, or put into the fence's own words.
 //!
 //! Purpose: W4, W9, W12, W15 and W22 of wire.md for the direction engine to client. Only messages
-//! that carry state are read: ReadyForQuery, ParameterStatus, CopyInResponse, ParseComplete and
-//! CloseComplete, and errors where one of them may be a stand-in's, the guard's or a forced
-//! rollback's. Rows pass by their headers. Pure; the relay does the I/O.
+//! that carry state are read: ReadyForQuery, ParameterStatus, CopyInResponse, PortalSuspended,
+//! ParseComplete and CloseComplete, and errors where one of them may be a stand-in's, the guard's
+//! or a forced rollback's. Rows pass by their headers. Pure; the relay does the I/O.
 
 use bytes::BytesMut;
 
@@ -64,11 +64,17 @@ pub(crate) fn sort(
         let body = bytes.get(HEADER..).unwrap_or_default();
         let body = body.get(..header.body.min(body.len())).unwrap_or_default();
         let here = at..at + HEADER + body.len();
-        let ruling = if carries_state(header.tag) {
+        if speaks(header.tag) && conversation.owed.speaks(header.tag == b'E') {
+            mine = answers_own(conversation);
+        }
+        let ruling = if carries_state(header.tag) || mine && header.tag == b'C' {
             let ruling = rule(conversation, header, body, mine, out, to_engine);
             mine = answers_own(conversation);
             ruling
         } else {
+            if completes(header.tag) {
+                conversation.owed.completed();
+            }
             usual(mine)
         };
         match ruling {
@@ -90,9 +96,21 @@ fn answers_own(conversation: &Conversation) -> bool {
     conversation.owed.front().is_some_and(|entry| entry.whose != Whose::Client)
 }
 
+/// Whether a message of this type is said only in answer to something; the others, but for
+/// ReadyForQuery, come whenever the engine likes.
+const fn speaks(tag: u8) -> bool {
+    !matches!(tag, b'Z' | b'N' | b'A' | b'S' | b'K')
+}
+
 /// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
 const fn carries_state(tag: u8) -> bool {
-    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b'1' | b'3' | b'A')
+    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A')
+}
+
+/// Whether a message of this type is the whole answer to one message of a pipeline, or to one
+/// statement; ParseComplete and CloseComplete, which carry state, are as well.
+const fn completes(tag: u8) -> bool {
+    matches!(tag, b'2' | b'C' | b'I' | b's' | b'T' | b'n')
 }
 
 const fn usual(mine: bool) -> Ruling {
@@ -110,23 +128,26 @@ fn rule(
 ) -> Ruling {
     let usual = usual(mine);
     let whole = body.len() == header.body;
+    let silent = conversation.owed.is_silent();
     let readable = header.body <= limits::ENGINE_MESSAGE_INSPECT_BYTES_MAX;
     match header.tag {
         // Nothing may be kept waiting for: leases hang on this one.
         b'Z' if header.body != 1 => Ruling::Fault("a ReadyForQuery that isn't one byte long"),
         b'Z' if !whole => Ruling::More,
+        b'Z' if silent => Ruling::Fault("a ReadyForQuery that nothing was asked for"),
         b'Z' => {
             let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
-            if let Some(entry) = conversation.owed.answered() {
+            let ended = conversation.owed.answered();
+            // One that ends nothing answers a Sync of the client's.
+            let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
+            if let Some(entry) = ended {
                 conversation.prepared.answered(entry.number);
-                if entry.whose == Whose::Guard {
-                    conversation.guard_answered(entry.failed);
-                }
+                conversation.own_answered(&entry);
             }
             if conversation.owed.is_empty() {
                 conversation.quiet(status, to_engine);
             }
-            usual
+            if mine { Ruling::Drop } else { Ruling::Pass }
         }
         b'E' => {
             let ours = conversation.forced != Forced::No
@@ -149,8 +170,24 @@ fn rule(
             conversation.owed.copy_in_began();
             usual
         }
+        // PortalSuspended: rows wait.
+        b's' => {
+            if !mine {
+                conversation.seat.set_cursor(true);
+            }
+            usual
+        }
         b'1' | b'3' if !mine => {
+            conversation.owed.completed();
             conversation.prepared.completed();
+            usual
+        }
+        b'C' if !whole => Ruling::More,
+        b'C' => {
+            conversation.owed.completed();
+            if let Some(entry) = conversation.owed.front_mut() {
+                entry.confirmed |= body.starts_with(b"SET");
+            }
             usual
         }
         // A notification is never the answer to the proxy's own statement.
@@ -193,16 +230,17 @@ fn error(
         }
     }
     let cancelled = sqlstate == CANCELLED_SQLSTATE.as_bytes();
+    let why = conversation.forced_why;
+    let fatal = (severity == Severity::Fatal).then_some(why);
     let forced = match &mut conversation.forced {
         Forced::Cancelling { told, .. } if cancelled => {
             *told = true;
-            Some(Denial::RolledBack)
+            Some(why)
         }
-        Forced::Stopping { .. } if cancelled => Some(GUARD_DENIAL),
-        Forced::No | Forced::Stopping { .. } => None,
-        Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
-            (severity == Severity::Fatal).then_some(Denial::RolledBack)
-        }
+        Forced::Stopping { .. } if cancelled => Some(why),
+        Forced::Stopping { .. } => fatal.filter(|why| *why == Denial::ReadFenced),
+        Forced::No => None,
+        Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => fatal,
     };
     let guarded = conversation.owed.front().is_some_and(|entry| entry.guarded);
     let refused = guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes();

@@ -116,6 +116,10 @@ fn next(inbox: &BytesMut) -> Result<Option<frame::Header>, AuthEnd> {
     Ok((inbox.len() >= HEADER + header.body).then_some(header))
 }
 
+/// Writes out what is there for the client.
+///
+/// # Cancel safety
+/// Part of it may have been sent: the login is over.
 async fn send(client: &mut Stream, outbox: &mut BytesMut) -> Result<(), AuthEnd> {
     if outbox.has_remaining() {
         client.write_all(outbox).await.map_err(|_| AuthEnd::ClientGone)?;
@@ -126,6 +130,9 @@ async fn send(client: &mut Stream, outbox: &mut BytesMut) -> Result<(), AuthEnd>
 }
 
 /// One whole message of the client's.
+///
+/// # Cancel safety
+/// Cancel safe: what was read stays in `held`.
 async fn answer(client: &mut Stream, held: &mut BytesMut) -> Result<BytesMut, AuthEnd> {
     loop {
         if let Some(header) = next(held)? {

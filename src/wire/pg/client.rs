@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::fence::code::Denial;
@@ -34,6 +35,8 @@ pub(crate) enum Stop {
     Blocked,
     /// The next program is held at the closed gate.
     Held,
+    /// The proxy's own answers fill a buffer: the rest waits until the client has taken them.
+    Full,
     /// The client broke the protocol: what it is told before the close.
     Broken(String),
 }
@@ -88,6 +91,9 @@ pub(crate) fn sort(
         let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
             return (at, None);
         };
+        if to_client.len() >= limits::SCRATCH_BYTES {
+            return (at, Some(Stop::Full));
+        }
         let header = match frame::header(bytes) {
             Ok(Some(header)) => header,
             Ok(None) => return (at, Some(Stop::More)),
@@ -151,6 +157,7 @@ impl Message<'_, '_, '_> {
         match self.header.tag {
             b'S' => self.sync(),
             b'X' => Ruling::Continuation,
+            b'F' if removed(Removable::StatementLease) => Ruling::Continuation,
             b'd' | b'c' | b'f' => self.copy(),
             b'H' => self.flush(),
             b'Q' | b'F' | b'P' | b'B' | b'E' | b'D' | b'C' => {
@@ -195,6 +202,9 @@ impl Message<'_, '_, '_> {
     }
 
     fn sync(&mut self) -> Ruling {
+        if self.header.body != 0 {
+            return broken("a Sync with something in it");
+        }
         let conversation = &mut *self.conversation;
         match conversation.discard {
             Discard::Local(status) => {
@@ -229,7 +239,12 @@ impl Message<'_, '_, '_> {
         Ruling::Continuation
     }
 
+    /// One with something in it would have the engine skip everything to the next Sync, the guard's
+    /// own statement included.
     fn flush(&mut self) -> Ruling {
+        if self.header.body != 0 {
+            return broken("a Flush with something in it");
+        }
         match self.conversation.discard {
             Discard::Nothing => Ruling::Continuation,
             Discard::Local(_) | Discard::ToSync => Ruling::Drop,
@@ -525,6 +540,9 @@ fn enter_at(
 /// Notes what a forwarded program changes in the session.
 fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>) {
     conversation.lexing_uncertain |= traits.changes_lexing;
+    if traits.opens_cursor {
+        conversation.seat.set_cursor(true);
+    }
     if let Some(detail) = detail {
         for (name, class) in &detail.prepares {
             conversation.prepared.prepared_by_sql(name, *class);

@@ -13,12 +13,13 @@ use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::drain::{Reading, is_dumps};
 use crate::gate::lease::Lease;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::owed::{Owed, Whose};
+use crate::wire::pg::owed::{self, Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
@@ -82,6 +83,8 @@ pub(crate) struct Conversation {
     pub(crate) mode: Mode,
     pub(crate) discard: Discard,
     pub(crate) forced: Forced,
+    /// What the client is told of what was, or is being, ended by force.
+    pub(crate) forced_why: Denial,
     pub(crate) stand_in: StandIn,
     pub(crate) denials: Arc<Denials>,
     /// The session's lexing rules, as the engine reported them.
@@ -137,6 +140,7 @@ impl Conversation {
             mode,
             discard: Discard::Nothing,
             forced: Forced::No,
+            forced_why: Denial::RolledBack,
             stand_in: StandIn::fresh(),
             denials,
             lexing: PgLexing::from_parameters("on", "UTF8"),
@@ -194,8 +198,12 @@ impl Conversation {
         let guard = match &mut self.lease {
             Some(lease) => self.seat.extend(lease, class, alone)?,
             None => {
+                // Behind a forced rollback the transaction is one of the proxy's own.
+                let ends_own =
+                    class == StatementClass::TransactionControl && self.status != Status::Idle;
                 let (lease, guard) = match self.begin_unjudged(class, now_ms) {
                     Some(lease) => (lease, Guard::Off),
+                    None if ends_own => self.seat.begin_end(now_ms),
                     None => self.seat.begin(class, now_ms)?,
                 };
                 self.lease = Some(lease);
@@ -268,8 +276,18 @@ impl Conversation {
         if whose == Whose::Guard { Armed::NotYet } else { Armed::Done }
     }
 
-    /// The engine has answered the guard's statement; `failed` when with an error.
-    pub(crate) fn guard_answered(&mut self, failed: bool) {
+    /// The engine has answered a statement of the proxy's own. Only its word that the SET was done
+    /// counts: a statement that was skipped is answered without an error.
+    pub(crate) fn own_answered(&mut self, entry: &owed::Entry) {
+        let done = entry.confirmed && !entry.failed;
+        match entry.whose {
+            Whose::Guard => self.guard_answered(!done),
+            Whose::Undo => self.guard_failed |= !done,
+            Whose::Client | Whose::Own => {}
+        }
+    }
+
+    fn guard_answered(&mut self, failed: bool) {
         self.guard_ready = !failed;
         self.guard_tries = if failed { self.guard_tries + 1 } else { 0 };
         self.guard_failed |= self.guard_tries >= limits::GUARD_TRIES_MAX;
@@ -284,6 +302,7 @@ impl Conversation {
     /// Appends a typed error for the client, and counts it.
     pub(crate) fn tell(&self, to_client: &mut BytesMut, refusal: &Refusal, severity: Severity) {
         let surface = match self.mode {
+            Mode::Sql if is_dumps(self.seat.slot()) => Surface::Dump,
             Mode::Sql => Surface::Pg,
             Mode::LogicalReplication | Mode::PhysicalReplication => Surface::Replication,
         };
@@ -338,7 +357,7 @@ impl Conversation {
     ) -> bool {
         let Forced::RolledBack { .. } = self.forced else { return false };
         self.forced = Forced::No;
-        let refusal = Box::new(self.refusal(Denial::RolledBack));
+        let refusal = Box::new(self.refusal(self.forced_why));
         match effect {
             TxEffect::Commit | TxEffect::Prepare => {
                 // What it would commit is gone, and so is the transaction: an error, then idle.
@@ -353,6 +372,7 @@ impl Conversation {
             TxEffect::Rollback => {
                 // The engine is given a transaction to roll back: the answer is its own.
                 self.own_query("BEGIN", out);
+                self.status = Status::Open;
                 false
             }
             TxEffect::None
@@ -403,6 +423,7 @@ impl Conversation {
         match self.forced {
             Forced::No | Forced::Stopping { delivered: true } => {
                 self.forced = Forced::Stopping { delivered: false };
+                self.forced_why = Denial::WriteFenced;
                 Action::Cancel
             }
             Forced::Stopping { delivered: false }
@@ -423,11 +444,54 @@ impl Conversation {
         if !self.holds_older(before) || self.forced != Forced::No {
             return Action::None;
         }
+        self.forced_why = Denial::RolledBack;
         if self.owed.is_empty() && !midway {
             self.roll_back(0, false, to_engine);
             return Action::None;
         }
         self.forced = Forced::Cancelling { delivered: false, told: false };
+        Action::Cancel
+    }
+
+    /// Whether something reads under a lease of a generation before `before`: a program that runs,
+    /// or a transaction that keeps a cursor or is a dump's.
+    pub(crate) fn reads_older(&self, before: Generation) -> bool {
+        let slot = self.seat.slot();
+        let dumps = Reading::of(slot) == Some(Reading::Dump);
+        self.lease
+            .as_ref()
+            .is_some_and(|lease| lease.stamp().generation < before && (slot.is_reading() || dumps))
+    }
+
+    /// The order to stop what was admitted to read before `before`, because reads are fenced. A
+    /// running program is cancelled; where only a cursor is open, its transaction is rolled back,
+    /// and the client learns that at its next program. `midway` says that a message is only partly
+    /// forwarded.
+    ///
+    /// As for [`Conversation::order_stop`], an order may come again behind a cancel that met
+    /// nothing.
+    pub(crate) fn order_stop_reading(
+        &mut self,
+        before: Generation,
+        midway: bool,
+        to_engine: &mut BytesMut,
+    ) -> Action {
+        if !self.reads_older(before) {
+            return Action::None;
+        }
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {}
+            Forced::Stopping { delivered: false }
+            | Forced::Cancelling { .. }
+            | Forced::RollingBack { .. }
+            | Forced::RolledBack { .. } => return Action::None,
+        }
+        self.forced_why = Denial::ReadFenced;
+        if self.owed.is_empty() && !midway {
+            self.roll_back(0, false, to_engine);
+            return Action::None;
+        }
+        self.forced = Forced::Stopping { delivered: false };
         Action::Cancel
     }
 
@@ -478,6 +542,9 @@ impl Conversation {
     pub(crate) fn quiet(&mut self, status: Status, to_engine: &mut BytesMut) {
         self.status = status;
         self.lexing_uncertain = false;
+        if status != Status::Open {
+            self.seat.set_cursor(false);
+        }
         if status == Status::Idle {
             self.prepared.transaction_ended();
             if let Some(lease) = self.lease.take() {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
 use crate::base::limits;
-use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode};
+use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::shared::address::{Address, Unreachable};
 
@@ -66,6 +66,10 @@ impl Endpoint {
         }
     }
 
+    /// Connects, without a limit on the time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
     async fn open(&self) -> Result<Stream, Unreachable> {
         let (host, port) = match &self.address {
             Address::Unix(path) => {
@@ -75,7 +79,7 @@ impl Endpoint {
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
         let tcp = TcpStream::connect((host, port)).await.map_err(|e| self.unreachable(e))?;
-        tcp.set_nodelay(true).map_err(|e| self.unreachable(e))?;
+        settle(&tcp).map_err(|e| self.unreachable(e))?;
         let Some(connector) = &self.connector else { return Ok(Stream::Plain(tcp)) };
         let mut tcp = tcp;
         tcp.write_all(&SSL_REQUEST).await.map_err(|e| self.unreachable(e))?;
@@ -91,6 +95,9 @@ impl Endpoint {
     }
 
     /// Delivers a CancelRequest and waits until the engine has taken it (it closes).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not have delivered the request.
     pub(crate) async fn cancel(&self, pid: i32, key: &CancelKey) -> Result<(), Unreachable> {
         let deliver = async {
             let key = key.expose();

@@ -18,7 +18,7 @@ use crate::gate::admission::Seat;
 use crate::gate::registry::{Authority, Gates};
 use crate::gate::slot::Card;
 use crate::sql::{Classifier, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
@@ -31,6 +31,8 @@ struct Session {
     held: (BytesMut, BytesMut),
     to_engine: BytesMut,
     to_client: BytesMut,
+    /// What the client has taken of that.
+    taken: BytesMut,
     ended: Option<String>,
 }
 
@@ -42,7 +44,7 @@ impl Session {
         let gates = Arc::new(Gates::new(Generation(1)));
         gates.recovered();
         let gate = gates.gate(&Namespace::parse("old/app").ok()?);
-        let loaded = LoadedFence { namespace: gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
         gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
         if !open {
             gate.overlay(Overlay::Installing, InFlight::Finish);
@@ -56,6 +58,7 @@ impl Session {
             held: <(BytesMut, BytesMut)>::default(),
             to_engine: BytesMut::new(),
             to_client: BytesMut::new(),
+            taken: BytesMut::new(),
             ended: None,
         })
     }
@@ -78,8 +81,14 @@ impl Session {
         let direct = out.finish();
         self.to_engine.extend_from_slice(chunk.get(direct).unwrap_or_default());
         self.held.0 = BytesMut::from(chunk.get(consumed..).unwrap_or_default());
-        if let Some(Stop::Broken(why)) = stop {
-            self.ended = Some(why);
+        match stop {
+            Some(Stop::Broken(why)) => self.ended = Some(why),
+            Some(Stop::Full) => {
+                // A client that takes its answers at once.
+                self.taken.unsplit(self.to_client.split());
+                self.client(&[]);
+            }
+            Some(Stop::More | Stop::Blocked | Stop::Held) | None => {}
         }
     }
 
@@ -103,7 +112,9 @@ impl Session {
     }
 
     fn outcome(self) -> Outcome {
-        (self.to_engine, self.to_client, self.ended)
+        let mut told = self.taken;
+        told.unsplit(self.to_client);
+        (self.to_engine, told, self.ended)
     }
 }
 

@@ -1,12 +1,18 @@
-//! What the engine still owes: one entry per ReadyForQuery that is to come, in order.
+//! What the engine still owes: one entry per program whose ReadyForQuery is to come, in order.
 //!
 //! Purpose: a release is the ReadyForQuery of the last message forwarded with nothing forwarded
-//! behind it (wire.md W4), so the relay must know exactly how many are to come. That is not the
-//! number of Syncs: a COPY FROM STDIN swallows those sent before CopyDone (facts B.11), and the
-//! proxy's own injected statements have answers too. Pure; used by the relay's two directions.
+//! behind it (wire.md W4), so the relay must know which ReadyForQuery answers what. Their number
+//! alone doesn't tell: a COPY FROM STDIN swallows Syncs until it has ended or failed (facts B.11),
+//! and where it fails the engine alone knows how many; an error in a pipeline has the engine skip
+//! everything to the next Sync, simple queries included; and the proxy's own injected statements
+//! have answers too. Pure; used by the relay's two directions.
 //!
-//! Errs to the safe side: where a client mixes messages in a way whose answers can't be counted,
-//! an entry stays and the lease with it.
+//! What holds it together: **a ReadyForQuery with nothing in front of it but notices answers a
+//! Sync that stood alone, and one with something in front of it answers a program.** So a Sync too
+//! many or too few never takes a program's place: no lease is released by another one's answer.
+//!
+//! Errs to the safe side: where a client sends another program into a COPY that fails, an entry
+//! may stay and the lease with it.
 
 use std::collections::VecDeque;
 
@@ -37,15 +43,32 @@ enum Form {
     },
 }
 
-/// One ReadyForQuery to come.
+/// One program whose ReadyForQuery is to come.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) whose: Whose,
     form: Form,
-    /// Nothing but Sync, Flush and COPY messages in it.
-    bare: bool,
-    /// CopyDone or CopyFail was forwarded in it.
-    copy_end: bool,
+    /// How many Syncs stand here, and nothing else but Flush and COPY messages; 0 in a program.
+    alone: u32,
+    /// The engine may have swallowed these Syncs.
+    maybe: bool,
+    /// CopyDone and CopyFail that were forwarded in it, less those that ended a COPY by now.
+    ends: u32,
+    /// How many of these stand in front of its Sync.
+    ends_before_sync: u32,
+    /// The engine is in a COPY FROM STDIN of it.
+    in_copy: bool,
+    /// A COPY FROM STDIN of it failed.
+    copy_failed: bool,
+    /// Messages of a pipeline forwarded in it, each of which the engine answers with one of
+    /// ParseComplete, BindComplete, CloseComplete, a description, or the end of an Execute.
+    asked: u32,
+    /// How many of those came; more, where a query's own answers are among them.
+    done: u32,
+    /// One of them failed: the engine skips everything to the next Sync.
+    skipping: bool,
+    /// The engine has said that the proxy's own SET in it was done.
+    pub(crate) confirmed: bool,
     /// The engine runs it in read-only mode, by the proxy's guard.
     pub(crate) guarded: bool,
     /// A statement that can't succeed stands in it for a refused one (wire.md W9).
@@ -59,12 +82,20 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const fn new(whose: Whose, form: Form, bare: bool, number: u64) -> Self {
+    const fn new(whose: Whose, form: Form, alone: u32, number: u64) -> Self {
         Self {
             whose,
             form,
-            bare,
-            copy_end: false,
+            alone,
+            maybe: false,
+            ends: 0,
+            ends_before_sync: 0,
+            in_copy: false,
+            copy_failed: false,
+            asked: 0,
+            done: 0,
+            skipping: false,
+            confirmed: false,
             guarded: false,
             refused: None,
             failed: false,
@@ -72,9 +103,19 @@ impl Entry {
             number,
         }
     }
-}
 
-impl Entry {
+    /// The next entry turned out to be the end of this one's program.
+    fn absorb(&mut self, next: Self) {
+        self.form = next.form;
+        self.ends_before_sync = self.ends.saturating_add(next.ends_before_sync);
+        self.ends = self.ends.saturating_add(next.ends);
+        self.asked = self.asked.saturating_add(next.asked);
+        self.guarded |= next.guarded;
+        self.may_commit |= next.may_commit;
+        self.refused = self.refused.take().or(next.refused);
+        self.number = next.number;
+    }
+
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
     /// client's sending.
     pub(crate) const fn lacks_sync(&self) -> bool {
@@ -86,14 +127,20 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     entries: VecDeque<Entry>,
-    /// The engine is in COPY FROM STDIN and ignores Syncs.
-    copying: bool,
+    /// The engine has said something since its last ReadyForQuery, beside what it says unasked.
+    spoken: bool,
     /// The number of the newest entry.
     number: u64,
 }
 
 impl Owed {
+    /// Whether no answer is to come, but perhaps to Syncs that do nothing.
     pub(crate) fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| entry.maybe)
+    }
+
+    /// Whether nothing at all can come.
+    pub(crate) fn is_silent(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -119,97 +166,192 @@ impl Owed {
     }
 
     /// A simple query or function call is forwarded. One sent inside an unfinished pipeline ends
-    /// it: the two have one ReadyForQuery.
+    /// it: the two have one ReadyForQuery. In one that has failed it is skipped.
     pub(crate) fn simple(&mut self, whose: Whose) -> &mut Entry {
         if self.has_open_tail() {
-            if let Some(entry) = self.entries.back_mut() {
+            if let Some(entry) = self.entries.back_mut()
+                && !entry.skipping
+            {
                 entry.form = Form::Simple;
-                entry.bare = false;
             }
         } else {
-            self.push(whose, Form::Simple, false);
+            self.push(whose, Form::Simple, 0);
         }
         self.newest()
     }
 
     /// A message of an extended pipeline (not Sync, not COPY data) is forwarded.
     pub(crate) fn extended(&mut self) -> &mut Entry {
-        if self.has_open_tail() {
-            if let Some(entry) = self.entries.back_mut() {
-                entry.bare = false;
-            }
-        } else {
-            let form = Form::Extended { synced: false };
-            self.push(Whose::Client, form, false);
+        if !self.has_open_tail() {
+            self.push(Whose::Client, Form::Extended { synced: false }, 0);
         }
-        self.newest()
+        let entry = self.newest();
+        entry.asked = entry.asked.saturating_add(1);
+        entry
     }
 
     /// A Sync is forwarded.
     pub(crate) fn sync(&mut self) {
-        if self.copying {
-            return;
-        }
-        if self.has_open_tail() {
-            if let Some(entry) = self.entries.back_mut() {
+        let open = self.has_open_tail();
+        match self.entries.back_mut() {
+            Some(entry) if open => {
                 entry.form = Form::Extended { synced: true };
+                entry.ends_before_sync = entry.ends;
             }
-        } else {
-            let form = Form::Extended { synced: true };
-            self.push(Whose::Client, form, true);
+            // One entry however many: a client may send Syncs without end into a COPY.
+            Some(entry) if entry.alone > 0 && entry.ends == 0 => {
+                entry.alone = entry.alone.saturating_add(1);
+            }
+            last => {
+                // Behind such as may have been swallowed nobody knows which of them is answered.
+                let maybe = last.is_some_and(|entry| entry.maybe);
+                self.push(Whose::Client, Form::Extended { synced: true }, 1);
+                self.newest().maybe = maybe;
+            }
         }
     }
 
     /// CopyDone or CopyFail is forwarded.
     pub(crate) fn copy_end(&mut self) {
-        self.copying = false;
         if let Some(entry) = self.entries.back_mut() {
-            entry.copy_end = true;
+            entry.ends = entry.ends.saturating_add(1);
         }
     }
 
-    /// The engine went into COPY FROM STDIN: Syncs forwarded since, and before CopyDone, are lost.
+    /// The engine says something that isn't ReadyForQuery, nor what it says unasked (notices,
+    /// notifications, parameters). Answers whether another entry is in front now: no Sync in front
+    /// of what is spoken of is answered any more. An error may be that of a Sync, for all we know.
+    pub(crate) fn speaks(&mut self, error: bool) -> bool {
+        self.spoken = true;
+        let before = self.entries.len();
+        while self.entries.front().is_some_and(|e| e.maybe || e.alone > 0 && !error) {
+            self.entries.pop_front();
+        }
+        self.entries.len() != before
+    }
+
+    /// The engine went into COPY FROM STDIN.
     pub(crate) fn copy_in_began(&mut self) {
-        let Some(front) = self.entries.front() else { return };
-        let mut ended = front.copy_end;
-        let simple = front.form == Form::Simple;
-        if front.form == (Form::Extended { synced: false }) {
-            self.copying = !ended;
+        if let Some(front) = self.entries.front_mut() {
+            front.in_copy = true;
+        }
+    }
+
+    /// The engine has answered one message of a pipeline, or one statement, in full: if it was in a
+    /// COPY, that one has gone well.
+    pub(crate) fn completed(&mut self) {
+        let Some(front) = self.entries.front_mut() else { return };
+        front.done = front.done.saturating_add(1);
+        if std::mem::take(&mut front.in_copy) {
+            self.copy_ended();
+        }
+    }
+
+    /// A COPY has gone well: every Sync in front of its end was swallowed.
+    fn copy_ended(&mut self) {
+        let Some(front) = self.entries.front_mut() else { return };
+        let synced = front.form == (Form::Extended { synced: true });
+        if synced && front.ends_before_sync > 0 {
+            front.ends_before_sync -= 1;
+            front.ends -= 1;
             return;
         }
-        while !ended {
-            match self.entries.get(1) {
-                Some(next) if next.bare && next.whose == Whose::Client => {
-                    ended = next.copy_end;
-                    self.entries.remove(1);
-                }
-                Some(_) | None => break,
+        while front_ends(&self.entries) == 0
+            && self.entries.get(1).is_some_and(|next| next.alone > 0)
+        {
+            if let (Some(next), Some(front)) = (self.entries.remove(1), self.entries.front_mut()) {
+                front.ends = next.ends;
             }
         }
-        if simple {
-            self.copying = !ended;
-            return;
+        let next = if synced { self.take_next() } else { None };
+        let Some(front) = self.entries.front_mut() else { return };
+        front.ends = front.ends.saturating_sub(1);
+        if synced {
+            // Its own Sync is among them: what comes up to the next one is the same program.
+            front.form = Form::Extended { synced: false };
         }
-        // The front's own Sync was ignored: the next one that counts ends it.
-        let form = match self.entries.remove(1) {
-            Some(next) => next.form,
-            None => Form::Extended { synced: false },
-        };
-        self.copying = !ended && form == (Form::Extended { synced: false });
-        if let Some(front) = self.entries.front_mut() {
-            front.form = form;
+        if let Some(next) = next {
+            front.absorb(next);
         }
     }
 
-    /// The engine reported an error: it is out of COPY, if it was in one.
+    /// What stands behind the front; of several Syncs the first.
+    fn take_next(&mut self) -> Option<Entry> {
+        match self.entries.get_mut(1) {
+            Some(next) if next.alone > 1 => {
+                next.alone -= 1;
+                Some(Entry::new(next.whose, next.form, 1, next.number))
+            }
+            Some(_) => self.entries.remove(1),
+            None => None,
+        }
+    }
+
+    /// The engine reported an error: it is out of COPY, if it was in one. If the error was that of
+    /// a message of a pipeline the engine skips everything to the next Sync, and so one
+    /// ReadyForQuery answers all of it.
     pub(crate) fn errored(&mut self) {
-        self.copying = false;
+        let Some(front) = self.entries.front_mut() else { return };
+        front.copy_failed |= std::mem::take(&mut front.in_copy);
+        let failed = front.done < front.asked;
+        front.asked = front.done;
+        if failed {
+            front.skipping = true;
+            if front.form == Form::Simple {
+                self.skip_to_sync();
+            }
+        }
     }
 
-    /// A ReadyForQuery came: the front entry is answered.
+    /// The front's pipeline failed before the simple query that ended it.
+    fn skip_to_sync(&mut self) {
+        let mut last = None;
+        while last.as_ref().is_none_or(|last: &Entry| last.form != Form::Extended { synced: true })
+            && self.entries.get(1).is_some_and(|next| next.whose == Whose::Client)
+        {
+            last = self.take_next();
+        }
+        let Some(front) = self.entries.front_mut() else { return };
+        front.form = match &last {
+            Some(last) if last.form != Form::Simple => last.form,
+            Some(_) | None => Form::Extended { synced: false },
+        };
+        // The skipped ones' names are forgotten with its own (`prepared.rs`).
+        front.number = last.map_or(front.number, |last| last.number);
+    }
+
+    /// A ReadyForQuery came: the entry that it answers, if that has no further one to come.
     pub(crate) fn answered(&mut self) -> Option<Entry> {
-        self.copying = false;
-        self.entries.pop_front()
+        let spoken = std::mem::take(&mut self.spoken);
+        let front = self.entries.front_mut()?;
+        match (spoken, front.alone) {
+            (_, 2..) => {
+                front.alone -= 1;
+                None
+            }
+            // Whatever it was said for, what is in front hasn't ended.
+            (false, 0) => None,
+            (true, 0) if front.lacks_sync() => None,
+            (false, 1) | (true, _) => {
+                let ended = self.entries.pop_front()?;
+                if ended.copy_failed {
+                    self.doubt(&ended);
+                }
+                Some(ended)
+            }
+        }
+    }
+
+    /// Of the Syncs forwarded into a COPY that failed, those behind its failure count, and nobody
+    /// here knows which these are. None of them does anything.
+    fn doubt(&mut self, failed: &Entry) {
+        let sure = match failed.form {
+            Form::Simple => failed.ends,
+            Form::Extended { .. } => failed.ends_before_sync,
+        };
+        for entry in self.entries.iter_mut().take_while(|entry| sure == 0 && entry.alone > 0) {
+            entry.maybe = true;
+        }
     }
 
     /// The number a message forwarded now would belong to.
@@ -217,20 +359,27 @@ impl Owed {
         if self.has_open_tail() { self.number } else { self.number + 1 }
     }
 
-    fn push(&mut self, whose: Whose, form: Form, bare: bool) {
+    fn push(&mut self, whose: Whose, form: Form, alone: u32) {
         self.number += 1;
-        self.entries.push_back(Entry::new(whose, form, bare, self.number));
+        self.entries.push_back(Entry::new(whose, form, alone, self.number));
     }
 
     fn newest(&mut self) -> &mut Entry {
         if self.entries.is_empty() {
             // Only reachable if a caller above stopped pushing: an entry too many is the safe side.
-            self.push(Whose::Client, Form::Simple, false);
+            self.push(Whose::Client, Form::Simple, 0);
         }
         let last = self.entries.len() - 1;
         &mut self.entries[last]
     }
 }
+
+fn front_ends(entries: &VecDeque<Entry>) -> u32 {
+    entries.front().map_or(0, |front| front.ends)
+}
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -239,24 +388,29 @@ mod tests {
     fn counted(script: &str) -> usize {
         let mut owed = Owed::default();
         for step in script.chars() {
+            if "G1EZ".contains(step) {
+                owed.speaks("EZ".contains(step));
+            }
             match step {
                 'Q' => drop(owed.simple(Whose::Client)),
                 'P' => drop(owed.extended()),
                 'S' => owed.sync(),
                 'c' => owed.copy_end(),
+                '1' => owed.completed(),
                 'G' => owed.copy_in_began(),
                 'E' => owed.errored(),
-                'Z' => drop(owed.answered()),
+                'Z' | 'z' => drop(owed.answered()),
                 _ => {}
             }
         }
-        owed.len()
+        owed.iter().filter(|entry| !entry.maybe).count()
     }
 
     fn drop<T>(_: T) {}
 
-    /// Left of the arrow what is forwarded (Q P S d c) and what the engine says (G E Z); the
-    /// number is how many ReadyForQuery are still to come.
+    /// What is forwarded (Q P S d c) and what the engine says (G E, 1 for the answer to a P, Z for
+    /// a ReadyForQuery behind something, z for one behind nothing), in the order in which the
+    /// relay sees it; how many entries that count are left then.
     #[test]
     fn counts_what_postgres_answers() {
         for (script, left) in [
@@ -266,23 +420,69 @@ mod tests {
             ("PPPSPPPSZ", 1),
             ("PPP", 1),
             ("PQZ", 0),
-            ("SSZZ", 0),
+            ("SSzz", 0),
+            ("SSz", 1),
             // COPY in a simple query: data, end; Syncs before CopyDone are ignored.
-            ("QGddcZ", 0),
-            ("QGdScZ", 0),
-            ("QSGdcZ", 0),
-            ("QGddcSZZ", 0),
+            ("QGddc1Z", 0),
+            ("QGdSc1Z", 0),
+            ("QSGdc1Z", 0),
+            ("QGddcS1Zz", 0),
             // tokio-postgres: P B E Sync, then data, CopyDone, Sync: one answer.
-            ("PPPSGddcSZ", 0),
+            ("PPPS11GddcS1Z", 0),
             // The same, with everything sent before the engine says CopyIn.
-            ("PPPSddcSGZ", 0),
-            ("PPPSdSdcSGZ", 0),
+            ("PPPSddcS11G1Z", 0),
+            ("PPPSdSdcS11G1Z", 0),
             // And then another pipeline right behind it.
-            ("PPPSddcSPPPSGZ", 1),
-            ("PPPGddcSZ", 0),
+            ("PPPSddcSPPPS11G1Z", 1),
+            ("PPP11GddcS1Z", 0),
             // The engine gives up in the middle: the late end is ignored, its Sync counts.
-            ("PPPSGdEdcSZ", 0),
-            ("PPPSGdS", 1),
+            ("PPPS11GdEdcSZ", 0),
+            ("PPPS11GdS", 2),
+            // All of the COPY in front of its one Sync.
+            ("PPPddcS11G1Z", 0),
+            ("PPPddcSPPPS11G1Z", 1),
+            ("PPPddcS11G1SZ", 1),
+            // An error in a pipeline: everything to the next Sync is skipped, queries included.
+            ("PQSEZ", 0),
+            ("PQES", 1),
+            ("PQESZ", 0),
+            ("PEQSZ", 0),
+            ("PEQQPQSZ", 0),
+            ("PQSQEZ", 1),
+            ("PQQPQPSQSEZ", 2),
+            ("PPPQS11EZ", 0),
+            ("PQPEPQSZ", 0),
+            ("PQPEPQQSZQZ", 0),
+            // The error was the query's own: nothing is skipped.
+            ("PQS1EZ", 1),
+            ("PQS1EZz", 0),
+            ("P1QSEZ", 1),
+            ("QSEZ", 1),
+            ("PPPQS111EZ", 1),
+            // Control arm: without an error the query and the Sync have an answer each.
+            ("PQS1Z", 1),
+            // All of a COPY in front of its own Sync, and a program behind it: that one's to come.
+            ("PPPdcSPPPS11G1Z", 1),
+            // A COPY that fails before it reads a byte: every Sync behind it is answered, and none
+            // of those answers is that of the program behind them.
+            ("QSQGEZz", 1),
+            ("QSSSQGEZzzz", 1),
+            ("QSQGEZzZ", 0),
+            ("PPPSSPPPS11GEZz", 1),
+            ("PPPSSPPPS11GEZzZ", 0),
+            // One that has failed by the time of the Sync.
+            ("QGdSQEZz", 1),
+            ("QGdSQEZzZ", 0),
+            // Syncs among the data of a COPY that goes well, and of one that fails.
+            ("QGdSdSc1Z", 0),
+            ("QdSdScG1Z", 0),
+            ("PPPS11GdSdScS1Z", 0),
+            ("QGdSEScSZ", 0),
+            ("QdScSQGEZzz", 1),
+            ("QdScSQGEZzzZ", 0),
+            ("PPPSdScSQ11GEZZ", 0),
+            ("PPPSdScSQ11GEZ", 1),
+            ("PPP11GdSEcSZ", 0),
         ] {
             assert_eq!(counted(script), left, "{script}");
         }

@@ -21,6 +21,8 @@ pub(crate) struct Traits {
     pub(crate) changes_lexing: bool,
     /// It may reach other databases, whose gates are asked as well (W7).
     pub(crate) databases: bool,
+    /// Rows may wait in a cursor behind it.
+    pub(crate) opens_cursor: bool,
 }
 
 impl Traits {
@@ -33,6 +35,7 @@ impl Traits {
             end_then_more: false,
             changes_lexing: false,
             databases: false,
+            opens_cursor: false,
         }
     }
 
@@ -45,6 +48,7 @@ impl Traits {
             end_then_more: false,
             changes_lexing: true,
             databases: true,
+            opens_cursor: true,
         }
     }
 
@@ -57,6 +61,7 @@ impl Traits {
             end_then_more: shape.end_then_more(),
             changes_lexing: shape.changes_lexing(),
             databases: classified.detail().is_some_and(Detail::reaches_databases),
+            opens_cursor: shape.opens_cursor(),
         }
     }
 }
@@ -71,7 +76,10 @@ pub(crate) struct Known {
 impl Known {
     /// What SQL PREPARE stands for. It takes queries and their kin only, no lifecycle statement.
     const fn by_sql(class: StatementClass) -> Self {
-        Self { class, traits: Traits { databases: false, ..Traits::unknown() } }
+        Self {
+            class,
+            traits: Traits { databases: false, opens_cursor: false, ..Traits::unknown() },
+        }
     }
 }
 
@@ -259,6 +267,7 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         end_then_more: one.end_then_more || other.end_then_more,
         changes_lexing: one.changes_lexing || other.changes_lexing,
         databases: one.databases || other.databases,
+        opens_cursor: one.opens_cursor || other.opens_cursor,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }

@@ -66,6 +66,8 @@ pub(crate) struct Relay {
     /// The client's next program is held at the closed gate, in front of what is held of the
     /// client's bytes.
     parked: bool,
+    /// What is held of the client's bytes waits until the client has taken the proxy's answers.
+    full: bool,
     finishing: bool,
     impatient: bool,
     broken: Option<String>,
@@ -92,6 +94,7 @@ impl Relay {
             counters,
             blocked: false,
             parked: false,
+            full: false,
             finishing: false,
             impatient: false,
             broken: None,
@@ -147,6 +150,14 @@ impl Relay {
         {
             self.cancel = Some((self.canceller)());
         }
+        if order.has(Order::STOP_READING) {
+            let midway = self.client.rest.bytes > 0;
+            let engine = &mut self.engine.pending;
+            let action = self.conversation.order_stop_reading(before, midway, engine);
+            if action == Action::Cancel && self.cancel.is_none() {
+                self.cancel = Some((self.canceller)());
+            }
+        }
         if order.has(Order::JUDGE_AGAIN) {
             self.conversation.held.call();
         }
@@ -156,7 +167,11 @@ impl Relay {
         self.conversation.route_moved |= order.has(Order::ROUTE_MOVED);
         self.finishing |= order.has(Order::FINISH);
         let older = self.conversation.holds_older(before);
-        let give_up = order.has(Order::GIVE_UP) && older;
+        let mut give_up = order.has(Order::GIVE_UP) && older;
+        if order.has(Order::GIVE_UP_READING) && self.conversation.reads_older(before) {
+            self.conversation.forced_why = Denial::ReadFenced;
+            give_up = true;
+        }
         if give_up || order.has(Order::END) {
             self.end_now(give_up);
         }
@@ -168,8 +183,12 @@ impl Relay {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
         } else {
-            let refusal = self.conversation.refusal(Denial::RolledBack);
-            self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            let refusal = self.conversation.refusal(self.conversation.forced_why);
+            // In the middle of a message an error would be read as the rest of it: as a row's.
+            let whole = self.engine.rest.bytes == 0 || !self.engine.rest.pass;
+            if whole {
+                self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
+            }
             self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
@@ -181,6 +200,7 @@ impl Relay {
         refusal::plain_error(&mut self.client.pending, Severity::Fatal, "57P01", why, "Reconnect.");
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
+        self.forget_held();
         self.end = Some(End::Ended);
     }
 
@@ -207,8 +227,9 @@ impl Relay {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
-                if self.blocked && !self.conversation.must_wait() {
-                    self.blocked = false;
+                let answers_taken = self.full && to_client_clear;
+                if answers_taken || self.blocked && !self.conversation.must_wait() {
+                    (self.blocked, self.full) = (false, false);
                     self.sort_client(cx, desk, 0);
                     progress = true;
                 }
@@ -251,7 +272,8 @@ impl Relay {
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
     fn may_read_client(&self) -> bool {
-        self.client.reads && !self.blocked && self.client.pending.len() < limits::SCRATCH_BYTES
+        let waits = self.blocked || self.full;
+        self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -274,6 +296,11 @@ impl Relay {
             // Nobody reads the answers any more: see what is running to its end.
             self.client.reads = false;
         }
+        if self.full && !self.client.writes {
+            // Nor the ones that are still to be made, to programs that were refused.
+            self.full = false;
+            self.forget_held();
+        }
         if self.parked {
             self.after_step_parked();
         }
@@ -287,12 +314,18 @@ impl Relay {
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
-            self.client.held = BytesMut::new();
             self.conversation.leave_hold(Parting::Gone);
+            self.forget_held();
         } else if self.conversation.route_moved && self.end.is_none() {
             self.engine.pending.extend_from_slice(TERMINATE);
             self.stop_serving(ROUTE_MOVED);
         }
+    }
+
+    /// What the client has sent and wasn't sorted yet is dropped.
+    fn forget_held(&mut self) {
+        self.client.held = BytesMut::new();
+        self.conversation.held.keeps(0);
     }
 
     /// False when there is nothing to read now.
@@ -405,6 +438,7 @@ impl Relay {
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);
         }
+        self.conversation.held.keeps(self.client.held.len());
     }
 
     /// Answers how many bytes are done with.
@@ -433,6 +467,10 @@ impl Relay {
             }
             Some(Stop::Held) => {
                 self.parked = true;
+                consumed
+            }
+            Some(Stop::Full) => {
+                self.full = true;
                 consumed
             }
             Some(Stop::Broken(what)) => {

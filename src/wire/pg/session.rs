@@ -105,6 +105,10 @@ struct Ready<'a> {
 }
 
 /// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections; nothing was admitted. What the client asked for
+/// (a CancelRequest) may or may not have been delivered.
 async fn prepare<'a>(
     accepted: Accepted,
     settings: &Settings,
@@ -180,6 +184,10 @@ async fn prepare<'a>(
     }
 }
 
+/// Relays for two peers that know each other, to the session's end.
+///
+/// # Cancel safety
+/// Dropping the future abandons the session: see `relay.rs`.
 async fn run(
     ready: Ready<'_>,
     client: String,
@@ -293,6 +301,9 @@ fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: CancelKey) -> oneshot::Receive
 }
 
 /// A FATAL error for a client that gets no session. Bounded by the caller's time limit.
+///
+/// # Cancel safety
+/// Part of it may have been sent; the connection closes.
 async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str) {
     let mut buffer = BytesMut::new();
     refusal::plain_error(&mut buffer, Severity::Fatal, sqlstate, message, hint);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::base::limits;
-use crate::tls::{Stream, TlsError};
+use crate::tls::{Stream, TlsError, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
@@ -160,6 +160,10 @@ pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wis
     }
 }
 
+/// Takes a connection up: whether it begins encrypted shows in its first byte.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection.
 async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool), StartupError> {
     let mut first = [0; 1];
     if tcp.peek(&mut first).await? == 0 {
@@ -167,7 +171,7 @@ async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool),
     }
     match (first, tls) {
         ([TLS_HANDSHAKE], ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
-            tcp.set_nodelay(true)?;
+            settle(&tcp)?;
             Ok((tls.current().accept_direct(tcp).await?, true))
         }
         ([TLS_HANDSHAKE], ClientSideTls::Disable) => {
@@ -177,6 +181,10 @@ async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool),
     }
 }
 
+/// Answers a request for encryption, and makes the connection an encrypted one where it may be.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection.
 async fn answer_ssl(mut stream: Stream, tls: &ClientSideTls) -> Result<Stream, StartupError> {
     match (stream, tls) {
         (Stream::Plain(mut tcp), ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
@@ -192,6 +200,9 @@ async fn answer_ssl(mut stream: Stream, tls: &ClientSideTls) -> Result<Stream, S
 }
 
 /// One length-prefixed packet without a type: its code and what follows.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection.
 async fn packet(stream: &mut Stream) -> Result<(u32, Vec<u8>), StartupError> {
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.map_err(gone)?;

@@ -22,10 +22,11 @@ use crate::gate::drain::Drain;
 use crate::gate::registry::{Authority, Gate, Gates};
 use crate::gate::slot::{Card, Running};
 use crate::sql::{Classifier, StatementClass, Trusted};
-use crate::store::{LoadedFence, Row};
+use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
+use crate::wire::shared::peer::behind;
 
 mod held;
 
@@ -40,6 +41,7 @@ struct Stage {
     rest: (Rest, Rest),
     held: (BytesMut, BytesMut),
     blocked: bool,
+    full: bool,
     chunk: usize,
 }
 
@@ -74,6 +76,11 @@ fn ready(status: u8) -> Vec<u8> {
     message(b'Z', &[status])
 }
 
+/// The end of a statement, a SET of the proxy's own included.
+fn ended(status: u8) -> Vec<u8> {
+    [done("SET"), ready(status)].concat()
+}
+
 fn done(tag: &str) -> Vec<u8> {
     message(b'C', format!("{tag}\0").as_bytes())
 }
@@ -98,6 +105,7 @@ impl Stage {
             rest: (Rest::default(), Rest::default()),
             held: (BytesMut::new(), BytesMut::new()),
             blocked: false,
+            full: false,
             chunk,
         }
     }
@@ -107,7 +115,7 @@ impl Stage {
     }
 
     fn open(&self) {
-        let loaded = LoadedFence { namespace: self.gate.namespace().clone(), row: Row::Absent };
+        let loaded = LoadedFence::of_an_empty_store(self.gate.namespace().clone());
         self.gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
     }
 
@@ -133,7 +141,9 @@ impl Stage {
         );
         let direct = out.finish();
         self.to_engine.extend_from_slice(&chunk[direct]);
-        self.held.0 = BytesMut::from(&chunk[consumed..]);
+        self.held.0 = behind(chunk, consumed);
+        self.conversation.held.keeps(self.held.0.len());
+        self.full = stop == Some(Stop::Full);
         self.blocked = stop == Some(Stop::Blocked);
         assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
     }
@@ -258,13 +268,21 @@ fn invariant_01_no_statement_leaves_without_a_lease() {
     ] {
         let mut open = Stage::new(1);
         open.client(&statement);
-        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{statement:?}");
+        let what = format!("VIOLATION: invariant 1: {statement:?}");
+        assert!(open.conversation.lease.is_some() && !open.sent().is_empty(), "{what}");
         let mut closed = Stage::new(1);
         closed.gate.close_as_unknown();
         closed.client(&statement);
-        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{statement:?}");
+        assert!(closed.conversation.lease.is_none() && closed.sent().is_empty(), "{what}");
         assert_eq!(closed.told().first().map(String::as_str), Some("E:ZF005"));
     }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_01_a_message_that_passes_without_a_lease_is_reported() {
+    let check = "wire::pg::tests::invariant_01_no_statement_leaves_without_a_lease";
+    crate::base::arm::missed(check, &[("statement-lease", "invariant 1")]).unwrap();
 }
 
 #[test]
@@ -272,13 +290,13 @@ fn w04_a_release_needs_the_last_answer() {
     both(|stage| {
         stage.client(&query("SELECT 1"));
         stage.client(&parse("", "INSERT INTO t VALUES (1)"));
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         assert!(stage.conversation.lease.is_some(), "an unsynced tail keeps the lease");
         stage.client(&sync());
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         assert!(stage.conversation.lease.is_none());
         stage.client(&query("BEGIN"));
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         assert!(stage.conversation.lease.is_some(), "an open transaction keeps it");
     });
 }
@@ -308,7 +326,7 @@ fn w08_outside_a_transaction_the_proxy_answers_by_itself() {
 fn w09_inside_a_transaction_the_engine_gets_a_stand_in() {
     both(|stage| {
         stage.client(&query("BEGIN"));
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         stage.sent();
         stage.told();
         stage.close();
@@ -413,7 +431,7 @@ fn w15_the_guards_refusal_is_typed_and_the_engines_own_is_not() {
         assert_eq!(stage.told(), ["E:25006", "ZI"]);
         stage.close();
         stage.client(&query("SELECT 1"));
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         stage.engine(&answer);
         assert_eq!(stage.told(), ["E:ZF001", "ZI"]);
     });
@@ -427,13 +445,13 @@ fn with_the_gate_closed_programs_are_taken_one_at_a_time() {
         stage.client(&query("INSERT INTO t VALUES (1)"));
         assert_eq!(stage.sent(), query("BEGIN"));
         assert!(stage.blocked);
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         assert!(!stage.blocked);
         let sent = stage.sent();
         let mut answer = Stage::stand_in_error(&sent);
         answer.extend(ready(b'E'));
         stage.engine(&answer);
-        assert_eq!(stage.told(), ["ZT", "E:ZF001", "ZE"]);
+        assert_eq!(stage.told(), ["C", "ZT", "E:ZF001", "ZE"]);
     });
 }
 
@@ -456,7 +474,7 @@ fn a_program_that_drops_the_guard_half_way_is_refused() {
         stage.client(&batch);
         let guard = stage.own(GUARD);
         assert_eq!(stage.sent(), guard);
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         let sent = stage.sent();
         assert!(sent.windows(11).any(|w| w == b"DISCARD ALL"));
         assert!(!sent.windows(6).any(|w| w == b"FROM v"), "what follows isn't run unguarded");
@@ -477,10 +495,10 @@ fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight
         stage.client(&query("DROP DATABASE other"));
         stage.sent();
         assert!(drain.look().is_none(), "the first statement may still be running");
-        stage.engine(&ready(b'I'));
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
+        stage.engine(&ended(b'I'));
         assert!(drain.look().is_none(), "a stand-in is owed, so nothing is released");
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         assert_eq!(drain.look().unwrap().by_answer(), 1);
     });
 }
@@ -493,11 +511,11 @@ fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
         let renames = "SELECT f(); ALTER DATABASE other RENAME TO more";
         stage.client(&query("SELECT f()"));
         assert!(stage.conversation.elsewhere.is_empty(), "control arm: it reaches no database");
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         stage.client(&query(renames));
         // The name that it gets counts as well: somebody may come by it.
         assert_eq!(stage.conversation.elsewhere.len(), 2);
-        stage.engine(&ready(b'I'));
+        stage.engine(&ended(b'I'));
         assert!(stage.conversation.elsewhere.is_empty());
         stage.sent();
         other.overlay(Overlay::Installing, InFlight::Finish);
@@ -519,9 +537,9 @@ fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
 
 fn idle_writer(stage: &mut Stage) {
     stage.client(&query("BEGIN"));
-    stage.engine(&ready(b'T'));
+    stage.engine(&ended(b'T'));
     stage.client(&query("INSERT INTO t VALUES (1)"));
-    stage.engine(&ready(b'T'));
+    stage.engine(&ended(b'T'));
     stage.close();
     stage.sent();
     stage.told();
@@ -591,7 +609,7 @@ fn w12_rollback_passes() {
         answer.extend(ready(b'T'));
         stage.engine(&answer);
         assert_eq!(stage.sent(), guard, "in a transaction, and under the guard");
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         assert_eq!(stage.sent(), query("ROLLBACK"));
         let mut answer = done("ROLLBACK");
         answer.extend(ready(b'I'));
@@ -604,7 +622,7 @@ fn w12_rollback_passes() {
 fn w13_a_running_statement_is_cancelled_told_and_rolled_back() {
     both(|stage| {
         stage.client(&query("BEGIN"));
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         stage.client(&query("UPDATE t SET a = 1"));
         stage.close();
         stage.sent();
@@ -632,7 +650,7 @@ fn w13_a_running_statement_is_cancelled_told_and_rolled_back() {
 fn w13_an_order_concerns_older_writers_only() {
     both(|stage| {
         stage.client(&query("BEGIN"));
-        stage.engine(&ready(b'T'));
+        stage.engine(&ended(b'T'));
         stage.close();
         let before = stage.gate.word().generation();
         let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
@@ -659,12 +677,9 @@ fn a_stop_on_its_way_does_not_meet_the_next_program() {
     both(|stage| {
         stage.close();
         stage.client(&query("SELECT 1"));
+        stage.engine(&ended(b'I'));
         assert_eq!(stage.conversation.order_stop(), Action::Cancel);
-        let mut answer = done("SET");
-        answer.extend(ready(b'I'));
-        answer.extend(done("SELECT 1"));
-        answer.extend(ready(b'I'));
-        stage.engine(&answer);
+        stage.engine(&ended(b'I'));
         stage.sent();
         stage.client(&query("SELECT 2"));
         assert!(stage.blocked, "the next program waits for the cancel");
@@ -704,4 +719,51 @@ fn protocol_errors_name_the_fault() {
     assert_eq!(field(&out[5..], b'C'), Some(&b"08P01"[..]));
     let _status = refusal::Status::from_byte(b'?');
     assert_eq!(refusal::Status::from_byte(b'?'), refusal::Status::Open, "unknown keeps leases");
+}
+
+/// A message that breaks the protocol in front of it would have the engine skip the guard's own
+/// statement, and answer its Sync as if all had gone well.
+#[test]
+fn w17_only_the_engines_word_that_the_guard_was_set_counts() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        stage.sent();
+        let mut skipped = error("08P01", "invalid message format");
+        skipped.extend(ready(b'I'));
+        stage.engine(&skipped);
+        assert!(!stage.sent().windows(8).any(|w| w == b"SELECT 1"), "it would run unguarded");
+        stage.engine(&[message(b'1', b""), ready(b'I')].concat());
+        assert!(!stage.sent().windows(8).any(|w| w == b"SELECT 1"), "skipped without an error");
+        stage.engine(&ended(b'I'));
+        assert!(stage.sent().windows(8).any(|w| w == b"SELECT 1"), "confirmed");
+    });
+}
+
+#[test]
+fn a_flush_or_sync_with_something_in_it_ends_the_session() {
+    for tag in [b'H', b'S'] {
+        let mut stage = Stage::new(1);
+        let bytes = message(tag, b"\0");
+        let mut desk = Desk { classifier: &mut stage.classifier, now_ms: 0 };
+        let mut out = Outgoing::new(&bytes, &mut stage.to_engine);
+        let (_, stop) = client::sort(
+            &mut stage.conversation,
+            &mut stage.rest.0,
+            &mut desk,
+            &mut out,
+            &mut stage.to_client,
+        );
+        assert!(matches!(stop, Some(client::Stop::Broken(_))), "{}", char::from(tag));
+    }
+}
+
+#[test]
+fn a_ready_for_query_that_nothing_was_asked_for_is_a_fault() {
+    let mut stage = Stage::new(1);
+    let bytes = ready(b'I');
+    let mut out = Outgoing::new(&bytes, &mut stage.to_client);
+    let (rest, to_engine) = (&mut Rest::default(), &mut BytesMut::new());
+    let sorted = answers::sort(&mut stage.conversation, rest, &mut out, to_engine);
+    assert!(sorted.is_err());
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::arm::{Removable, removed};
 use crate::fence::code::Denial;
 use crate::telemetry::metrics::Metrics;
 
@@ -18,6 +19,8 @@ pub enum Surface {
     Mysql,
     /// A replication connection.
     Replication,
+    /// A dump tool's session.
+    Dump,
 }
 
 /// Codes as configured, and counters.
@@ -42,6 +45,9 @@ impl Denials {
     /// The SQLSTATE a client gets.
     #[must_use]
     pub fn sqlstate(&self, denial: Denial) -> &str {
+        if removed(Removable::OwnCodes) {
+            return "25006";
+        }
         let mapped = self.sqlstates.iter().find(|(one, _)| *one == denial);
         mapped.map_or(denial.sqlstate(), |(_, sqlstate)| sqlstate)
     }
@@ -58,6 +64,7 @@ impl Denials {
             (_, Surface::Pg) => "pg",
             (_, Surface::Mysql) => "mysql",
             (_, Surface::Replication) => "replication",
+            (_, Surface::Dump) => "dump",
         };
         self.metrics.fence.denial(denial.code(), surface);
     }

@@ -62,6 +62,9 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError`] with the address.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing listens, though a dead socket file may be gone.
     pub async fn bind(address: ListenAddress, service: Service) -> Result<Self, ListenError> {
         let bound = match &address {
             ListenAddress::Tcp(text) => TcpListener::bind(text).await.map(Socket::Tcp),
@@ -122,6 +125,10 @@ impl Listener {
     }
 }
 
+/// Gives a connection to the worker whose turn it is, and waits while its queue is full.
+///
+/// # Cancel safety
+/// Cancel safe: a connection that wasn't handed over is closed.
 async fn hand_over(queues: &[mpsc::Sender<Handover>], turn: usize, handover: Handover) {
     let Some(queue) = queues.get(turn % queues.len().max(1)) else { return };
     if queue.send(handover).await.is_err() {

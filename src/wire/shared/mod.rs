@@ -7,7 +7,7 @@ pub(crate) mod desk;
 pub mod directory;
 pub(crate) mod forced;
 pub mod listener;
-pub(crate) mod outgoing;
+pub mod outgoing;
 pub(crate) mod peer;
 pub mod sessions;
 pub(crate) mod waiting;

@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use crate::gate::lease::Lease;
 
 /// One chunk being sorted.
-pub(crate) struct Outgoing<'a> {
+pub struct Outgoing<'a> {
     chunk: &'a [u8],
     run: Range<usize>,
     pending: &'a mut BytesMut,
@@ -22,35 +22,35 @@ pub(crate) struct Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     /// Starts with nothing approved. `pending` is what couldn't be written yet, in order.
-    pub(crate) fn new(chunk: &'a [u8], pending: &'a mut BytesMut) -> Self {
+    pub fn new(chunk: &'a [u8], pending: &'a mut BytesMut) -> Self {
         Self { chunk, run: 0..0, pending }
     }
 
     /// The chunk.
-    pub(crate) fn chunk(&self) -> &'a [u8] {
+    pub fn chunk(&self) -> &'a [u8] {
         self.chunk
     }
 
     /// Approves bytes of a client's statement, under its lease.
-    pub(crate) fn statement(&mut self, _lease: &Lease, range: Range<usize>) {
+    pub fn statement(&mut self, _lease: &Lease, range: Range<usize>) {
         self.pass(range);
     }
 
     /// Approves bytes that start no work by themselves: Sync, Flush, Terminate, data of COPY or
     /// LOCAL INFILE, the rest of a message already begun, and everything from the engine.
-    pub(crate) fn continuation(&mut self, range: Range<usize>) {
+    pub fn continuation(&mut self, range: Range<usize>) {
         self.pass(range);
     }
 
     /// Puts the proxy's own bytes behind everything approved so far.
-    pub(crate) fn inject(&mut self, write: impl FnOnce(&mut BytesMut)) {
+    pub fn inject(&mut self, write: impl FnOnce(&mut BytesMut)) {
         self.collect();
         write(self.pending);
     }
 
     /// The rest to write directly from the chunk. Empty if anything is pending: then the rest was
     /// added there.
-    pub(crate) fn finish(mut self) -> Range<usize> {
+    pub fn finish(mut self) -> Range<usize> {
         if self.pending.is_empty() {
             return self.run;
         }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::base::limits;
 use crate::tls::Stream;
 
 /// One peer: its socket, what it still has to be sent, what of it isn't sorted yet.
@@ -103,10 +104,13 @@ impl<R: Default> Peer<R> {
 }
 
 /// What is left to hold. A message that is still growing stays where it is: copied at each read,
-/// a megabyte that comes in small pieces would cost a megabyte's copy per piece. Behind anything
-/// that was consumed the rest moves to a buffer of its own size.
-pub(crate) fn behind(all: BytesMut, consumed: usize) -> BytesMut {
-    if consumed == 0 {
+/// a megabyte that comes in small pieces would cost a megabyte's copy per piece. So does a long
+/// rest of which only a little was consumed, which otherwise would be copied for every program in
+/// it. A short one, or one behind more than itself, moves to a buffer of its own size.
+pub(crate) fn behind(mut all: BytesMut, consumed: usize) -> BytesMut {
+    let left = all.len().saturating_sub(consumed);
+    if consumed == 0 || left > consumed.max(limits::SCRATCH_BYTES) {
+        all.advance(consumed);
         return all;
     }
     BytesMut::from(all.get(consumed..).unwrap_or_default())

@@ -20,7 +20,7 @@ use crate::base::ids::Generation;
 use crate::base::limits;
 use crate::fence::verdict::HoldRule;
 use crate::gate::admission::Seat;
-use crate::gate::hold::Place;
+use crate::gate::hold::{Kept, Place};
 use crate::wire::shared::denials::Denials;
 
 /// How a program's being held ended, for the metric's label.
@@ -90,7 +90,11 @@ struct Held {
 
 /// A session's held program, if it has one. Boxed: sessions hold something rarely.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Option<Box<Held>>);
+pub(crate) struct Waiting {
+    held: Option<Box<Held>>,
+    /// What its client had sent behind one that isn't held any more.
+    kept: Option<Kept>,
+}
 
 /// Fault points park or abort; an injected error means nothing here.
 fn pass(outcome: Result<(), fault::Fault>) {
@@ -113,7 +117,7 @@ impl Waiting {
         size: Size,
         now_ms: u64,
     ) -> Result<(), Parting> {
-        if let Some(held) = &mut self.0 {
+        if let Some(held) = &mut self.held {
             if let Fate::LastChance(parting) = held.fate {
                 self.leave(parting, denials);
                 return Err(parting);
@@ -124,29 +128,42 @@ impl Waiting {
             return Ok(());
         }
         let fits = size.whole <= limits::HELD_PROGRAM_BYTES_MAX;
-        let place = if fits { seat.park(rule, seen, size.there, now_ms) } else { None };
+        let bytes = (size.there, &mut self.kept);
+        let place = if fits { seat.park(rule, seen, bytes, now_ms) } else { None };
         let Some(place) = place else {
             denials.held(Parting::NoRoom.label());
             return Err(Parting::NoRoom);
         };
         let hold = Duration::from_millis(rule.hold_ms);
         let held = Held { place, hold, fate: Fate::Waits, called: false, timer: None };
-        self.0 = Some(Box::new(held));
+        self.held = Some(Box::new(held));
         Ok(())
     }
 
     /// The program is held no longer, if it was. On the statement path: one look where it wasn't.
+    /// Its bytes are counted until [`Waiting::keeps`] says that they are gone.
     #[inline]
     pub(crate) fn leave(&mut self, parting: Parting, denials: &Denials) {
-        if let Some(held) = self.0.take() {
-            drop(held);
+        if let Some(held) = self.held.take() {
+            self.kept = Some(held.place.part());
             denials.held(parting.label());
+        }
+    }
+
+    /// This many bytes of the client are kept unsorted now. What was counted for a program that
+    /// isn't held any more is counted no further than that. On the statement path: one look.
+    #[inline]
+    pub(crate) fn keeps(&mut self, bytes: usize) {
+        if let Some(kept) = &mut self.kept
+            && !kept.shrink(bytes)
+        {
+            self.kept = None;
         }
     }
 
     /// The gate has moved.
     pub(crate) fn call(&mut self) {
-        if let Some(held) = &mut self.0 {
+        if let Some(held) = &mut self.held {
             held.called = true;
         }
     }
@@ -154,14 +171,14 @@ impl Waiting {
     /// The client wants it cancelled. One that is held no longer is on the engine or answered: then
     /// the cancel has come too late, as it may with the engine itself.
     pub(crate) fn cancel(&mut self) {
-        if let Some(held) = &mut self.0 {
+        if let Some(held) = &mut self.held {
             held.fate = Fate::Cancelled;
         }
     }
 
     /// More bytes of the client have come behind it. Without room for them it has its last chance.
     pub(crate) fn grows(&mut self, bytes: usize) {
-        if let Some(held) = &mut self.0
+        if let Some(held) = &mut self.held
             && !held.place.grow(bytes)
             && held.fate == Fate::Waits
         {
@@ -171,7 +188,7 @@ impl Waiting {
 
     /// Whether it is to be judged now. Else the task is woken when its time is up.
     pub(crate) fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(held) = &mut self.0 else { return false };
+        let Some(held) = &mut self.held else { return false };
         if held.fate == Fate::Waits {
             let hold = held.hold;
             let timer = held.timer.get_or_insert_with(|| Box::pin(sleep(hold)));
@@ -188,12 +205,12 @@ impl Waiting {
     /// Whether the gate has moved since it was judged.
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
-        self.0.as_ref().is_some_and(|held| held.called)
+        self.held.as_ref().is_some_and(|held| held.called)
     }
 
     /// Whether its client has cancelled it.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_some_and(|held| held.fate == Fate::Cancelled)
+        self.held.as_ref().is_some_and(|held| held.fate == Fate::Cancelled)
     }
 }

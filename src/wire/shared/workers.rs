@@ -123,6 +123,11 @@ impl Workers {
     }
 }
 
+/// Starts a session for each connection that a worker is handed, until no listener is left.
+///
+/// # Cancel safety
+/// Cancel safe: sessions that were started have tasks of their own, and a connection that is still
+/// in the queue is closed with it.
 async fn receive(
     mut queue: mpsc::Receiver<Handover>,
     shared: Shared,

@@ -1,6 +1,7 @@
 //! Held programs, byte for byte and without an engine (W20).
 
 use super::*;
+use crate::base::limits;
 use crate::fence::verdict::HoldRule;
 use crate::gate::registry::Rules;
 
@@ -123,7 +124,7 @@ fn w20_a_kill_of_the_query_reaches_what_is_held_when_the_engine_has_taken_it() {
         other.slot().set_engine_pid(77);
         shut(&stage, PLENTY);
         let seen = stage.gate.word().generation();
-        let place = other.park(PLENTY, seen, 1, 0).unwrap();
+        let place = other.park(PLENTY, seen, (1, &mut None), 0).unwrap();
         stage.open();
         let _calls = other.slot().take_orders();
         stage.run(&query(&format!("KILL QUERY {number}")), &answer);
@@ -141,4 +142,41 @@ fn w20_a_session_that_ends_leaves_the_queue() {
     assert_eq!(gate.held().programs, 1);
     drop(stage);
     assert_eq!((gate.held().programs, gate.session_count()), (0, 0));
+}
+
+/// The answers are far longer than the commands: they are made a buffer at a time, and the bytes
+/// that wait for that stay in the namespace's account.
+#[test]
+fn w20_many_small_commands_refused_at_once_are_answered_a_buffer_at_a_time() {
+    let (count, write) = (100_000, query("x y"));
+    let mut stage = Stage::new(1 << 25);
+    shut(&stage, PLENTY);
+    stage.client(&write.repeat(count));
+    let all = count * write.len();
+    assert_eq!((stage.gate.held().programs, stage.gate.held().bytes), (1, all));
+    stage.open();
+    shut(&stage, HoldRule::NONE);
+    assert!(called(&mut stage));
+    let (mut answers, mut rounds) = (0, 0);
+    loop {
+        let mut said = &stage.said()[..];
+        assert!(said.len() < limits::SCRATCH_BYTES + 2_000, "{} bytes of answers", said.len());
+        let (kept, counted) = (stage.held.0.len(), stage.gate.held());
+        assert_eq!((counted.programs, counted.bytes), (0, kept), "round {rounds}");
+        while let Some(header) = frame::header(said) {
+            assert_eq!((said[4], header.sequence), (0xff, 1), "an error, for a command");
+            said = &said[4 + header.payload..];
+            answers += 1;
+        }
+        rounds += 1;
+        if !stage.full {
+            break;
+        }
+        stage.sort_client();
+    }
+    assert_eq!((answers, stage.held.0.len()), (count, 0));
+    assert!(rounds > 50 && stage.sent().is_empty());
+    stage.open();
+    stage.client(&query("INSERT INTO t VALUES (1)"));
+    assert_eq!(stage.sent(), query("INSERT INTO t VALUES (1)"), "the session goes on");
 }

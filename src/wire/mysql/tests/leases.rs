@@ -2,6 +2,13 @@
 
 use super::*;
 
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_01_a_command_that_passes_without_a_lease_is_reported() {
+    let check = "wire::mysql::tests::leases::every_command_has_a_lease_or_starts_no_work";
+    crate::base::arm::missed(check, &[("statement-lease", "invariant 1")]).unwrap();
+}
+
 /// Invariant 1: with the gate open a command reaches the engine under a lease, or starts no work;
 /// with everything closed none does that would start any.
 #[test]
@@ -24,7 +31,8 @@ fn every_command_has_a_lease_or_starts_no_work() {
             }
             (_, Judge::Nothing) => assert_eq!((sent, stage.holds()), (bytes.clone(), false)),
             (_, Judge::Text | Judge::Statement | Judge::Opcode(_)) => {
-                assert_eq!((sent, stage.holds()), (bytes.clone(), true), "{opcode:#x}");
+                let what = format!("VIOLATION: invariant 1: {opcode:#x}");
+                assert_eq!((sent, stage.holds()), (bytes.clone(), true), "{what}");
             }
         }
         // Nothing known about the fence: everything that starts work is refused.

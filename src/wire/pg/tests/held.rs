@@ -66,6 +66,18 @@ fn w20_a_gate_that_moves_while_the_program_is_parked_is_not_missed() {
     assert!(called(&mut stage), "it is called at once");
 }
 
+/// The guard's own refusal is made up after the verdict: the gate may have opened in between.
+#[test]
+fn w20_nothing_is_held_at_a_gate_that_has_opened() {
+    let mut stage = closed(usize::MAX, PLENTY);
+    stage.open();
+    let refusal = Box::new(stage.conversation.refusal(crate::fence::code::Denial::Unprovable));
+    let size = crate::wire::shared::waiting::Size { there: 1, whole: 1 };
+    let told = stage.conversation.hold(refusal, size, 0).unwrap_err();
+    assert_eq!(told.denial, crate::fence::code::Denial::Unprovable);
+    assert_eq!(stage.gate.held().programs, 0, "nobody would call it");
+}
+
 #[test]
 fn w20_a_second_closing_before_the_judgement_holds_it_again() {
     for program in writes() {
@@ -126,4 +138,55 @@ fn w20_a_session_that_ends_leaves_the_queue() {
     assert_eq!(gate.held().programs, 1);
     drop(stage);
     assert_eq!((gate.held().programs, gate.session_count()), (0, 0));
+}
+
+/// The answers are far longer than the programs: they are made a buffer at a time, and the bytes
+/// that wait for that stay in the namespace's account.
+#[test]
+fn w20_many_small_programs_refused_at_once_are_answered_a_buffer_at_a_time() {
+    let (count, program) = (200_000, query("x y"));
+    let mut stage = closed(usize::MAX, PLENTY);
+    stage.client(&program.repeat(count));
+    let all = count * program.len();
+    assert_eq!((stage.gate.held().programs, stage.gate.held().bytes), (1, all));
+    let none = Rules { in_flight: InFlight::Finish, hold: Some(HoldRule::NONE) };
+    stage.open();
+    stage.gate.overlay(Overlay::Installing, none);
+    assert!(called(&mut stage));
+    let (mut answers, mut rounds) = (0, 0);
+    loop {
+        let most = limits::SCRATCH_BYTES + 2_000;
+        assert!(stage.to_client.len() < most, "{} bytes of answers", stage.to_client.len());
+        let (kept, counted) = (stage.held.0.len(), stage.gate.held());
+        assert_eq!((counted.programs, counted.bytes), (0, kept), "round {rounds}");
+        let told = stage.told();
+        assert!(told.chunks(2).all(|two| two == ["E:ZF001", "ZI"] || two == ["E:ZF008", "ZI"]));
+        answers += told.len() / 2;
+        rounds += 1;
+        if !stage.full {
+            break;
+        }
+        stage.sort_client();
+    }
+    assert_eq!((answers, stage.held.0.len()), (count, 0));
+    assert!(rounds > 100 && stage.to_engine.is_empty());
+    stage.open();
+    stage.client(&query("INSERT INTO t VALUES (1)"));
+    assert_eq!(stage.sent(), query("INSERT INTO t VALUES (1)"), "the session goes on");
+}
+
+/// What is parked again out of the same bytes isn't counted twice, and goes with its session.
+#[test]
+fn w20_the_next_program_of_the_same_bytes_takes_them_over() {
+    let program = query("INSERT INTO t VALUES (1)");
+    let mut stage = closed(usize::MAX, PLENTY);
+    stage.client(&program.repeat(3));
+    stage.conversation.held.cancel();
+    stage.sort_client();
+    assert_eq!(stage.told(), ["E:57014", "ZI"]);
+    let sight = stage.gate.held();
+    assert_eq!((sight.programs, sight.bytes), (1, 2 * program.len()));
+    let gate = Arc::clone(&stage.gate);
+    drop(stage);
+    assert_eq!((gate.held().programs, gate.held().bytes), (0, 0));
 }

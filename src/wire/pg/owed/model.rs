@@ -1,0 +1,228 @@
+//! What is owed, against a model of what PostgreSQL answers: many scripts, in many interleavings.
+//!
+//! Purpose: the counting has two inputs that race, what the client sends and what the engine says.
+//! Here the engine is a few lines (what it does with each message in order, as observed on live
+//! ones; `tests/relay/mixed.rs` holds them to it), and a seeded generator makes scripts and the
+//! moments at which answers arrive. Never may fewer be owed than are to come; and when all is said
+//! and done nothing may be.
+
+use std::collections::VecDeque;
+
+use super::{Owed, Whose};
+
+/// A small generator of numbers: the same seed, the same test.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).unwrap()
+    }
+}
+
+/// Messages: `P` `p` one of a pipeline that works or fails, `X` an Execute of COPY FROM STDIN, `Q`
+/// `q` a query, `K` one that is a COPY FROM STDIN, `V` and `v` such ones that fail unread, `d` `D`
+/// good and bad data, `c` its end, `S` a Sync.
+#[derive(Default)]
+struct Engine {
+    skipping: bool,
+    /// In COPY: whether by an Execute, and whether a Sync has come behind data of it.
+    copy: Option<(bool, bool)>,
+    data: bool,
+    /// Something was done that no ReadyForQuery has answered.
+    midway: bool,
+    /// Data or its end came, in a program, that no COPY was under way for.
+    stray: bool,
+    /// A COPY of this program has gone well.
+    second: bool,
+    /// A COPY by an Execute failed, and no Sync has been answered since.
+    unanswered: bool,
+    /// A COPY failed, and its client hasn't sent its end yet.
+    late: bool,
+    /// A COPY failed with Syncs among its data, or its client went on to something else without
+    /// ending it, or one began
+    /// behind another one in its program, or behind stray data.
+    doubtful: bool,
+}
+
+impl Engine {
+    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
+    fn hears(&mut self, message: char) -> Option<&'static str> {
+        let program = self.copy.is_none() && "PpQqXKVv".contains(message);
+        self.doubtful |= program && (self.late || self.unanswered);
+        self.doubtful |= message == 'c' && self.copy.is_none() && !self.late;
+        self.late &= message != 'c';
+        let said = match (self.copy, message) {
+            (Some(_), 'd') => {
+                self.data = true;
+                ""
+            }
+            (Some((by_execute, doubtful)), 'D') => {
+                self.doubtful |= doubtful;
+                self.copy = None;
+                self.skipping = by_execute;
+                self.unanswered = by_execute;
+                self.late = true;
+                if by_execute { "E" } else { "EZ" }
+            }
+            (Some((by_execute, _)), 'c') => {
+                self.copy = None;
+                self.second = true;
+                if by_execute { "1" } else { "1Z" }
+            }
+            (Some((by_execute, doubtful)), 'S') => {
+                self.copy = Some((by_execute, doubtful || self.data));
+                ""
+            }
+            (Some(_), _) => return None,
+            (None, 'd' | 'D' | 'c') => {
+                self.stray |= self.midway;
+                ""
+            }
+            (None, 'S') => {
+                self.skipping = false;
+                "Z"
+            }
+            (None, _) if self.skipping => "",
+            (None, 'P') => "1",
+            (None, 'p') => {
+                self.skipping = true;
+                "E"
+            }
+            (None, 'q') => "EZ",
+            (None, 'V') => {
+                self.skipping = true;
+                self.unanswered = true;
+                self.late = true;
+                "GE"
+            }
+            (None, 'v') => {
+                self.late = true;
+                "GEZ"
+            }
+            (None, 'X' | 'K') => {
+                self.copy = Some((message == 'X', false));
+                self.data = false;
+                self.doubtful |= self.stray || self.second;
+                "G"
+            }
+            (None, _) => "1Z",
+        };
+        self.midway = match said {
+            said if said.ends_with('Z') => false,
+            "" => self.midway,
+            _ => true,
+        };
+        self.stray &= !said.ends_with('Z');
+        self.unanswered &= !said.ends_with('Z');
+        self.second &= !said.ends_with('Z');
+        Some(said)
+    }
+}
+
+/// A script that the engine takes to its end, with what it says to each message; and whether its
+/// answers can't be counted.
+fn script(dice: &mut Dice, alphabet: &[char]) -> (Vec<(char, &'static str)>, bool) {
+    let mut engine = Engine::default();
+    let mut script = Vec::new();
+    for _ in 0..4 + dice.roll(14) {
+        let message = alphabet[dice.roll(alphabet.len())];
+        if let Some(said) = engine.hears(message) {
+            script.push((message, said));
+        }
+    }
+    for message in ['c', 'S'] {
+        let said = engine.hears(message).unwrap();
+        script.push((message, said));
+    }
+    (script, engine.doubtful)
+}
+
+fn forward(owed: &mut Owed, message: char) {
+    match message {
+        'P' | 'p' | 'X' | 'V' => {
+            owed.extended();
+        }
+        'S' => owed.sync(),
+        'd' | 'D' => {}
+        'c' => owed.copy_end(),
+        _ => {
+            owed.simple(Whose::Client);
+        }
+    }
+}
+
+fn hear(owed: &mut Owed, said: char) {
+    if said != 'Z' {
+        owed.speaks(said == 'E');
+    }
+    match said {
+        '1' => owed.completed(),
+        'G' => owed.copy_in_began(),
+        'E' => owed.errored(),
+        _ => {
+            owed.answered();
+        }
+    }
+}
+
+/// Plays one script in one interleaving; what went wrong, and how, or how many are left.
+fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, String), String> {
+    let mut owed = Owed::default();
+    let (mut engine, mut saying) = (Engine::default(), VecDeque::new());
+    let (mut at, mut story) = (0, String::new());
+    let lean = dice.roll(8);
+    loop {
+        if at < script.len() && (saying.is_empty() || dice.roll(8) <= lean) {
+            let (message, said) = script[at];
+            let _known = engine.hears(message);
+            story.push(message);
+            forward(&mut owed, message);
+            saying.extend(said.chars());
+            at += 1;
+        } else if let Some(said) = saying.pop_front() {
+            story.push_str(&format!("<{said}"));
+            hear(&mut owed, said);
+        } else {
+            return Ok((owed.iter().filter(|entry| !entry.maybe).count(), story));
+        }
+        // Every ReadyForQuery of a program that is to come has an entry that stands for one.
+        let mut spoken = owed.spoken;
+        let mut to_come = 0;
+        for said in &saying {
+            to_come += usize::from(*said == 'Z' && spoken);
+            spoken = *said != 'Z';
+        }
+        let counted = owed.iter().filter(|entry| entry.alone == 0).count();
+        if counted < to_come || engine.midway && owed.is_empty() {
+            return Err(format!("{counted} of {to_come} are owed: {story}"));
+        }
+    }
+}
+
+#[test]
+fn never_too_few_are_owed_and_none_in_the_end() {
+    let pipelines = ['P', 'P', 'p', 'Q', 'q', 'S'];
+    let copies = ['P', 'p', 'X', 'X', 'K', 'V', 'v', 'Q', 'd', 'd', 'D', 'c', 'c', 'S', 'S'];
+    let mut dice = Dice(0x00f3_9c1e);
+    let (mut counted, mut uncounted) = (0, 0);
+    for round in 0..30_000 {
+        let (script, doubtful) =
+            script(&mut dice, if round % 2 == 0 { &pipelines } else { &copies });
+        for _ in 0..4 {
+            let left = play(&mut dice, &script);
+            let text: String = script.iter().map(|(message, _)| *message).collect();
+            match left {
+                Err(wrong) => panic!("round {round}, {text}: {wrong}"),
+                Ok((0, _)) => counted += 1,
+                Ok((left, story)) if !doubtful => {
+                    panic!("round {round}, {text}: {left} are left: {story}")
+                }
+                Ok(_) => uncounted += 1,
+            }
+        }
+    }
+    assert!(counted > 10 * uncounted, "{counted}, {uncounted}");
+}
