@@ -80,17 +80,8 @@ fn rule(
     out: &mut Outgoing<'_>,
     to_engine: &mut BytesMut,
 ) -> Result<Ruling, EngineFault> {
-    if !conversation.unasked.is_empty() && conversation.owed.is_some() {
-        let Some(head) = payload.get(..header.payload.min(ERRNO_END)) else {
-            return Ok(Ruling::More);
-        };
-        let unasked = std::mem::take(&mut conversation.unasked);
-        if let [answers::ERR, low, high] = *head
-            && unasked.contains(&u16::from_le_bytes([low, high]))
-        {
-            // If it is, the answer to what is owed is still to come.
-            return Err(EngineFault("an error that may be the answer to another command".into()));
-        }
+    if !is_asked_for(conversation, header, payload)? {
+        return Ok(Ruling::More);
     }
     if conversation.inbound == Inbound::Login {
         return login_step(conversation, header, payload, out, to_engine);
@@ -104,10 +95,7 @@ fn rule(
     let Some(head) = payload.get(..wanted) else { return Ok(Ruling::More) };
     let seen = conversation.tracker.packet(header.payload, head);
     let seen = seen.map_err(|impossible| EngineFault(impossible.to_string()))?;
-    if matches!(conversation.inbound, Inbound::File(_)) && !is_report(seen, first) {
-        // From here on it takes commands, which would pass as pieces of the file.
-        return Err(EngineFault("an answer in the middle of a client's file".to_owned()));
-    }
+    not_in_a_file(conversation, seen, first)?;
     let usual = match conversation.owed {
         None | Some(Whose::Client { .. }) => Ruling::Pass,
         Some(_) => Ruling::Drop,
@@ -163,6 +151,36 @@ fn rule(
         Seen::LoginWanted => {}
     }
     Ok(usual)
+}
+
+/// Refuses an error that may be the answer to a command that has none. False where more of the
+/// packet is wanted.
+fn is_asked_for(
+    conversation: &mut Conversation,
+    header: Header,
+    payload: &[u8],
+) -> Result<bool, EngineFault> {
+    if conversation.unasked.is_empty() || conversation.owed.is_none() {
+        return Ok(true);
+    }
+    let Some(head) = payload.get(..header.payload.min(ERRNO_END)) else { return Ok(false) };
+    let unasked = std::mem::take(&mut conversation.unasked);
+    if let [answers::ERR, low, high] = *head
+        && unasked.contains(&u16::from_le_bytes([low, high]))
+    {
+        // If it is, the answer to what is owed is still to come.
+        return Err(EngineFault("an error that may be the answer to another command".to_owned()));
+    }
+    Ok(true)
+}
+
+/// Behind an answer in the middle of a file the engine takes commands, which would pass as pieces
+/// of it.
+fn not_in_a_file(conversation: &Conversation, seen: Seen, first: u8) -> Result<(), EngineFault> {
+    if matches!(conversation.inbound, Inbound::File(_)) && !is_report(seen, first) {
+        return Err(EngineFault("an answer in the middle of a client's file".to_owned()));
+    }
+    Ok(())
 }
 
 /// A report on the progress of what goes on.
