@@ -150,6 +150,8 @@ pub const SCRATCH_BYTES: usize = 64 << 10;
 pub const OWED_MAX: usize = 16_384;
 /// Names of prepared statements remembered per session.
 pub const PREPARED_NAMES_MAX: usize = 65_536;
+/// SQL EXECUTEs of one MySQL text that are looked up; a further one is unprovable.
+pub const EXECUTED_NAMES_MAX: usize = 16;
 /// Bytes of a statement's or portal's name that the engine looks at: NAMEDATALEN less one.
 pub const ENGINE_NAME_BYTES_MAX: usize = 63;
 /// Named portals remembered per session.

@@ -459,7 +459,7 @@ impl Classified {
     }
 
     /// The same for a MySQL text: of which schemas it speaks and what it sets isn't known either.
-    pub(super) fn unreadable_mysql() -> Self {
+    pub(crate) fn unreadable_mysql() -> Self {
         let my =
             MyDetail { any_schema: true, change: SessionChange::UNKNOWN, ..MyDetail::default() };
         let detail = Some(Arc::new(Detail { any_database: true, my, ..Detail::default() }));

@@ -205,7 +205,8 @@ fn proxied(
     counts.proxied += 1;
     if thread.is_killed() {
         Some(Why::RollingBack)
-    } else if session.is_writer && old {
+    } else if old && (session.is_writer || !session.in_program) {
+        // Of one that has nothing open by the proxy's account, that account is wrong.
         Some(Why::OpenAtCutoff)
     } else if thread.lock == TableLock::Write {
         Some(Why::Writing)

@@ -27,7 +27,7 @@ fn in_transaction(id: u32) -> Thread {
 }
 
 fn proxied_by(id: u32, is_writer: bool) -> ProxyView {
-    let session = ProxySession { session: SessionId(1), is_writer, in_program: false };
+    let session = ProxySession { session: SessionId(1), is_writer, in_program: !is_writer };
     ProxyView { sessions: HashMap::from([(key(id), session)]), ..ProxyView::default() }
 }
 
@@ -70,6 +70,12 @@ fn a_transaction_of_the_cutoff_blocks_unless_a_reader_of_ours_has_it() {
     assert_eq!(whys(&open, &open, &ProxyView::default()), [Why::OpenAtCutoff]);
     assert_eq!(whys(&open, &open, &proxied_by(7, true)), [Why::OpenAtCutoff]);
     assert_eq!(whys(&open, &open, &proxied_by(7, false)), []);
+    // By the proxy's account nothing of it is open, so that account is wrong.
+    let session = ProxySession { session: SessionId(1), is_writer: false, in_program: false };
+    let sessions = HashMap::from([(key(7), session)]);
+    let view = ProxyView { sessions, ..ProxyView::default() };
+    assert_eq!(whys(&open, &open, &view), [Why::OpenAtCutoff]);
+    assert_eq!(whys(&[], &open, &view), [], "begun behind the fence, under its rules");
     let other = Thread { transaction: transaction("78"), ..sleeping(7) };
     assert_eq!(whys(&open, &[other], &ProxyView::default()), [Why::DirectInTransaction]);
 }

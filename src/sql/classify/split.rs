@@ -22,7 +22,9 @@ pub(super) fn statements(text: Phrase<'_>) -> Result<Vec<Range<usize>>, Unlexabl
             start += 1;
             continue;
         }
-        let end = atomic_end(text, start).map_or_else(|| end_of(text, start), Ok)?;
+        // Only the first one can be the whole text. Looking for its end goes over all of that.
+        let whole = if found.is_empty() { atomic_end(text, start) } else { None };
+        let end = whole.map_or_else(|| end_of(text, start), Ok)?;
         found.push(start..end);
         start = end + 1;
     }
@@ -106,5 +108,7 @@ mod tests {
         assert_eq!(count(body), Some(1));
         assert_eq!(count(&format!("{body};")), Some(1));
         assert_eq!(count(&format!("{body}; drop database d")), Some(4));
+        // Not looked for behind another statement: each look goes over the rest of the text.
+        assert_eq!(count(&format!("select 1; {body}")), Some(4));
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Purpose: what each may do, and what the relay must know of it.
 
+use crate::base::limits;
+
 use super::super::classify::phrase::Phrase;
 use super::super::lexer::TokenKind;
 use super::super::statement::{
     Classified, GuardBreak, Kill, Part, Shape, StatementClass, TxEffect,
 };
 use super::classify::Context;
+use super::dialect::MyFlavour;
 use super::{names, session};
 
 const READ: Part = Part::of(StatementClass::Read);
@@ -81,7 +84,7 @@ pub(super) fn run_expressions(text: Phrase<'_>, context: &Context<'_>) -> Part {
 
 /// CALL may commit and start again read-write inside, and leave autocommit off; only a procedure
 /// declared harmless passes. Modes and character set it can't leave behind: the engine puts them
-/// back.
+/// back. But MariaDB lets it prepare and execute a USE, and that stays.
 pub(super) fn call(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let mut part = Part::of(StatementClass::Write);
     let target = text.rest(1);
@@ -99,10 +102,12 @@ pub(super) fn call(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     } else if context.expression(target.rest(named)).class == StatementClass::Unprovable {
         part.class = StatementClass::Unprovable;
     }
+    let moves = !trusted && context.reading.server.flavour == MyFlavour::MariaDb;
     Part {
         commits: true,
         breaks: GuardBreak::Reset,
         extra: part.extra
+            | if moves { Shape::CHANGES_SCHEMA } else { 0 }
             | Shape::COMMITS_IMPLICITLY
             | Shape::CHANGES_AUTOCOMMIT
             | Shape::KEEPS_LOCKS,
@@ -134,7 +139,8 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
 /// whatever its text is.
 pub(super) fn execute(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if !text.is(1, "immediate") {
-        let Some(name) = names::folded(text, 1) else { return Context::opaque() };
+        let few = context.detail.executes.len() < limits::EXECUTED_NAMES_MAX;
+        let Some(name) = names::folded(text, 1).filter(|_| few) else { return Context::opaque() };
         context.detail.executes.push(name);
         return context.expression(text.rest(2));
     }

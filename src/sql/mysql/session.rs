@@ -29,6 +29,9 @@ const GUARD: &[&str] = &[
     "wsrep_osu_method",
 ];
 
+/// Settings that decide how a text is read.
+const LEXING: &[&str] = &["sql_mode", "character_set_client"];
+
 /// Scopes that reach beyond the session.
 const WIDE: &[&str] = &["global", "persist", "persist_only"];
 
@@ -65,7 +68,9 @@ pub(super) fn set(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let mut sum = Part::of(StatementClass::Session);
     let mut change = SessionChange::default();
     let mut at = 1;
+    let mut items = 0;
     while at < text.len() {
+        items += 1;
         let end = end_of_item(text, at);
         let part = item(text.part(at..end), context, &mut change);
         sum.class = sum.class.strongest(part.class);
@@ -75,6 +80,11 @@ pub(super) fn set(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
             sum.breaks = part.breaks;
         }
         at = end + 1;
+    }
+    let wide = (1..text.len()).any(|at| text.is_any(at, WIDE));
+    if wide && items > 1 && change != SessionChange::default() {
+        // A scope counts for what follows without one, or doesn't: see each server's manual.
+        change = SessionChange::UNKNOWN;
     }
     context.detail.my.change = context.detail.my.change.then(change);
     sum
@@ -97,8 +107,24 @@ fn assigns(text: Phrase<'_>, at: usize) -> bool {
 fn statement(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let mut part = Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
     let Some(at) = text.find(2, "for") else { return Context::opaque() };
-    let set = context.walk().calls(text.part(2..at));
+    if text.is(at + 1, "set") && text.is(at + 2, "statement") {
+        // Nothing here goes into itself: a text may have a hundred thousand of these.
+        context.detail.my.any_schema = true;
+        return Context::opaque();
+    }
+    let settings = text.part(2..at);
+    let lexes = |at| names::folded(settings, at).is_some_and(|name| LEXING.contains(&&*name));
+    let lexes = (0..settings.len()).any(lexes);
+    if lexes && text.is_any(at + 1, &["prepare", "execute"]) {
+        return Context::opaque(); // a text inside is read by those rules
+    }
+    let set = context.walk().calls(settings);
+    let before = context.detail.my.change;
     let inner = context.statement(text.rest(at + 1));
+    if inner.lexing || context.detail.my.change != before {
+        // What was set for the statement is put back over what the statement sets.
+        context.detail.my.change = SessionChange::UNKNOWN;
+    }
     part.class = part.class.strongest(inner.class);
     if set.class == StatementClass::Unprovable {
         part.class = StatementClass::Unprovable;
@@ -144,8 +170,10 @@ fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange)
         !assigns(text, at) && !text.is_kind(at + 1, TokenKind::Dot)
     };
     let scoped = scoped && (text.is_any(at, WIDE) || text.is_any(at, NARROW));
+    let wide_scope = scoped && text.is_any(at, WIDE);
+    let before = *change;
     if scoped {
-        if text.is_any(at, WIDE) {
+        if wide_scope {
             part = wide(context);
         }
         at += if marked { 2 } else { 1 };
@@ -160,7 +188,13 @@ fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange)
         return Context::opaque();
     }
     let given = text.rest(at + 2);
-    let touched = touch(&name, given, context, change, scoped || !marked);
+    let mut touched = touch(&name, given, context, change, scoped || !marked);
+    if wide_scope {
+        // Sessions that are there keep what they have.
+        *change = before;
+        touched.lexing = false;
+        touched.extra &= !Shape::CHANGES_AUTOCOMMIT;
+    }
     strongest(strongest(part, touched), value(given, context))
 }
 

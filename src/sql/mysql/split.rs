@@ -19,14 +19,22 @@ const BODIES: &[&str] = &["procedure", "function", "trigger", "event", "package"
 pub(super) fn statements(text: Phrase<'_>) -> Result<Vec<Range<usize>>, Unlexable> {
     let mut found = Vec::new();
     let mut start = 0;
+    // Looking for the end of a body goes over the whole rest of the text, which a text of nothing
+    // but such beginnings must not have done each time. Behind one that doesn't close, none is one.
+    let mut bodies = true;
     while start < text.len() {
         if text.is_kind(start, TokenKind::Semicolon) {
             start += 1;
             continue;
         }
-        let end = match body_end(text, start) {
-            Some(end) => end,
-            None => end_of(text, start)?,
+        let body = if bodies { body_end(text, start) } else { Body::None };
+        let end = match body {
+            Body::Ends(end) => end,
+            Body::Open => {
+                bodies = false;
+                end_of(text, start)?
+            }
+            Body::None => end_of(text, start)?,
         };
         found.push(start..end);
         start = end + 1;
@@ -62,18 +70,36 @@ pub(super) fn has_body(text: Phrase<'_>, start: usize) -> bool {
     head.take_while(plain).any(|at| text.is_any(at, BODIES))
 }
 
+/// What is found of a statement's body.
+enum Body {
+    /// It has none.
+    None,
+    /// It ends in front of this place.
+    Ends(usize),
+    /// It begins, and where it ends is unclear.
+    Open,
+}
+
 /// The place behind the END that closes the body which begins in this statement.
-fn body_end(text: Phrase<'_>, start: usize) -> Option<usize> {
+fn body_end(text: Phrase<'_>, start: usize) -> Body {
     if !has_body(text, start) {
-        return None;
+        return Body::None;
     }
     let mut at = start;
     while !text.is(at, "begin") {
         if at >= text.len() || text.is_kind(at, TokenKind::Semicolon) {
-            return None;
+            return Body::None;
         }
-        at = text.after_bracket(at)?;
+        match text.after_bracket(at) {
+            Some(next) => at = next,
+            None => return Body::None,
+        }
     }
+    closing(text, at).map_or(Body::Open, Body::Ends)
+}
+
+/// The place behind the END for the BEGIN at `at`.
+fn closing(text: Phrase<'_>, mut at: usize) -> Option<usize> {
     let mut depth = 0_u32;
     while at < text.len() {
         if text.is_any(at, &["begin", "case"]) {

@@ -170,7 +170,7 @@ const OK: u8 = 0x00;
 const MORE_DATA: u8 = 0x01;
 const FILE: u8 = 0xfb;
 const EOF: u8 = 0xfe;
-const ERR: u8 = 0xff;
+pub(crate) const ERR: u8 = 0xff;
 
 /// Longest packet that is an EOF: a longer one with that first byte is something else.
 const EOF_BYTES_MAX: usize = 8;

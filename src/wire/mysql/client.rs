@@ -44,6 +44,8 @@ pub(crate) struct Rest {
     pub(crate) pass: bool,
     /// The payload goes on in the next packet.
     pub(crate) goes_on: bool,
+    /// The number that this next packet must have.
+    next: u8,
 }
 
 impl Rest {
@@ -100,7 +102,9 @@ pub(crate) fn sort(
         let payload = bytes.get(HEADER..there).unwrap_or_default();
         let here = at..at + there;
         let size = Size { there: bytes.len(), whole: HEADER + header.payload };
-        let ruling = if rest.goes_on {
+        let ruling = if rest.goes_on && header.sequence != rest.next {
+            broken(OUT_OF_ORDER)
+        } else if rest.goes_on {
             let mut packet =
                 Packet { header, size, payload, here, conversation, desk, out, to_client };
             packet.goes_on(rest.pass)
@@ -116,6 +120,10 @@ pub(crate) fn sort(
             Ruling::Stop(stop) => return (at, Some(stop)),
         }
         conversation.note_sequence(header.sequence);
+        rest.next = header.sequence.wrapping_add(1);
+        if let Inbound::File(next) = &mut conversation.inbound {
+            *next = rest.next;
+        }
         rest.goes_on = header.goes_on();
         rest.bytes = HEADER + header.payload - there;
         at += there;
@@ -152,7 +160,8 @@ impl Packet<'_, '_, '_> {
 
     fn rule(&mut self) -> Ruling {
         match self.conversation.inbound {
-            Inbound::File => {
+            Inbound::File(next) if self.header.sequence != next => broken(OUT_OF_ORDER),
+            Inbound::File(_) => {
                 if self.header.payload == 0 {
                     self.conversation.inbound = Inbound::Commands;
                 }
@@ -165,6 +174,9 @@ impl Packet<'_, '_, '_> {
     }
 
     fn login_step(&mut self) -> Ruling {
+        if self.header.payload > limits::LOGIN_PACKET_BYTES_MAX {
+            return broken("a packet longer than any of a login");
+        }
         if self.payload.len() < self.header.payload {
             return Ruling::Stop(Stop::More);
         }
@@ -201,6 +213,9 @@ impl Packet<'_, '_, '_> {
             return Ruling::Drop;
         }
         let command = Command::of(first.unwrap_or_default());
+        if self.header.payload < command.bytes_min() {
+            return broken("Malformed communication packet");
+        }
         let passes = command == Command::DropDb && removed(Removable::StatementLease);
         if command.judge() == Judge::Nothing || passes {
             return self.nothing(command);
@@ -281,6 +296,10 @@ impl Packet<'_, '_, '_> {
                 self.conversation.prepared.closed(id);
                 self.conversation.statement_gone(number);
             }
+        }
+        let unasked = command.unasked_errors();
+        if unasked.len() > self.conversation.unasked.len() {
+            self.conversation.unasked = unasked;
         }
         self.out.continuation(self.here.clone());
         Ruling::Pass
@@ -368,6 +387,9 @@ impl Packet<'_, '_, '_> {
 /// A replica's first byte, where it acknowledges what it has received (semi-synchronous
 /// replication). As a command it is an unknown one: it can't be mistaken for work.
 const REPLICAS_ACKNOWLEDGEMENT: u8 = 0xef;
+
+/// The engine would stop reading at such a packet, and what passes behind it would be commands.
+const OUT_OF_ORDER: &str = "Got packets out of order";
 
 fn broken(what: &str) -> Ruling {
     Ruling::Stop(Stop::Broken(what.to_owned()))

@@ -202,6 +202,30 @@ impl Command {
         }
     }
 
+    /// How many bytes it has at least, its opcode among them. MySQL answers shorter ones with an
+    /// error where nobody reads an answer, and each later answer would be taken for another's.
+    pub(crate) const fn bytes_min(self) -> usize {
+        if matches!(self, Self::LongData) {
+            7
+        } else if matches!(self, Self::Close | Self::ResetStatement) {
+            5
+        } else {
+            0
+        }
+    }
+
+    /// The errors by which an engine may answer a command that has no answer: the session's
+    /// password has expired; a packet is longer than the engine takes, or not whole.
+    pub(crate) const fn unasked_errors(self) -> &'static [u16] {
+        if matches!(self, Self::LongData) {
+            &[1820, 1153, 1835]
+        } else if matches!(self, Self::Close) {
+            &[1820]
+        } else {
+            &[]
+        }
+    }
+
     /// Whether a prepared statement's number stands behind its opcode.
     pub(crate) const fn is_about_statement(self) -> bool {
         matches!(

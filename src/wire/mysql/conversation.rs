@@ -55,8 +55,9 @@ pub(crate) struct Begun {
 pub(crate) enum Inbound {
     /// Commands.
     Commands,
-    /// The contents of a file, up to an empty packet.
-    File,
+    /// The contents of a file, up to an empty packet. The next packet has this number: the engine
+    /// gives a file up at any other, and takes what follows for commands.
+    File(u8),
     /// Steps of a login.
     Login,
 }
@@ -103,6 +104,8 @@ pub(crate) enum Whose {
     Commit,
     /// The ROLLBACK of a whole transaction.
     Rollback,
+    /// The question for the default schema, where that isn't known.
+    WhichSchema,
     /// The end of a cursor that a read fence cuts.
     Cursor,
 }
@@ -160,12 +163,19 @@ pub(crate) struct Conversation {
     pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
+    /// The engine hasn't been asked for it since a program was answered.
+    pub(crate) schema_unasked: bool,
     /// The engine has spoken unasked: nothing is sent to it any more.
     pub(crate) parted: bool,
+    /// Behind a command without an answer: these errors may be one all the same.
+    pub(crate) unasked: &'static [u16],
     /// A refusal of a command whose last packet hasn't come yet.
     pub(crate) late: Option<Box<Refusal>>,
     sequence: u8,
 }
+
+/// Asks for the default schema.
+const WHICH_SCHEMA: &str = "SELECT DATABASE()";
 
 /// Fault points of the statement path park or abort; an injected error means nothing here.
 fn pass(outcome: Result<(), fault::Fault>) {
@@ -205,7 +215,9 @@ impl Conversation {
             lexing,
             xa: false,
             lost: false,
+            schema_unasked: false,
             parted: false,
+            unasked: &[],
             late: None,
             sequence: 0,
         };
@@ -229,7 +241,7 @@ impl Conversation {
     /// own that a program must not meet.
     pub(crate) const fn must_wait(&self) -> bool {
         match self.inbound {
-            Inbound::File => false,
+            Inbound::File(_) => false,
             Inbound::Login => !self.begun.exchange.client_is_asked(),
             Inbound::Commands => {
                 self.tracker.is_owing() || self.forced.is_under_way() || self.guard_wants_word()
@@ -268,6 +280,12 @@ impl Conversation {
         if std::mem::take(&mut self.ending) {
             self.seats.admit_end(now_ms);
             return Ok(Entry::Free);
+        }
+        if self.lost && self.schema_unasked && !self.seats.is_engine_at_ease() {
+            // At all gates some would refuse what isn't theirs.
+            self.schema_unasked = false;
+            out.inject(|buffer| self.run(Whose::WhichSchema, WHICH_SCHEMA, buffer));
+            return Ok(Entry::Wait);
         }
         let fresh = !self.seats.is_holding();
         let class = self.class_now(program);
@@ -378,6 +396,8 @@ impl Conversation {
                 }
                 self.guard.unwrapping |= wrapped;
             }
+            // Unanswered, the session goes on as one that may be anywhere.
+            Some(Whose::WhichSchema) => {}
             Some(whose) => self.guard_answered(whose, well),
             None => {}
         }

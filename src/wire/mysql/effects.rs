@@ -26,7 +26,7 @@ impl Conversation {
     }
 
     /// The default schema is this one now.
-    fn move_to(&mut self, schema: &str) {
+    pub(crate) fn move_to(&mut self, schema: &str) {
         let engine = self.seats.home().gate().namespace().engine().clone();
         let schema = if schema.is_empty() { NO_SCHEMA } else { schema };
         match Namespace::new(engine, schema) {
@@ -65,6 +65,7 @@ impl Conversation {
 
     /// A program of the client's has been answered, well or with an error.
     pub(crate) fn apply(&mut self, program: &Program, well: bool, schema_told: bool) {
+        self.schema_unasked = true;
         match program.command {
             Command::Query | Command::Execute | Command::BulkExecute => {
                 if program.classified.is_none() {
@@ -76,6 +77,9 @@ impl Conversation {
                 for text in program.classified.iter().chain(executed) {
                     self.apply_text(text, well, schema_told);
                 }
+                if program.changes_unknown {
+                    self.apply_text(&Classified::unreadable_mysql(), well, schema_told);
+                }
             }
             Command::Prepare if !well => self.prepared.failed(),
             Command::InitDb if well && !schema_told => match program.schema.clone() {
@@ -83,7 +87,9 @@ impl Conversation {
                 None => self.lost = true,
             },
             Command::DropDb if well => self.leave_dropped(),
-            Command::ChangeUser | Command::ResetConnection => self.apply_reset(program, well),
+            Command::ChangeUser | Command::ResetConnection => {
+                self.apply_reset(program, well, schema_told);
+            }
             Command::Quit
             | Command::Prepare
             | Command::Fetch
@@ -110,11 +116,13 @@ impl Conversation {
     }
 
     fn apply_text(&mut self, text: &Classified, well: bool, schema_told: bool) {
-        if text.class() == StatementClass::Unprovable {
-            // A procedure's body may PREPARE.
+        let shape = text.shape();
+        if text.class() == StatementClass::Unprovable
+            || (shape.commits() && shape.changes_autocommit())
+        {
+            // A procedure's body, or a block's, may PREPARE.
             self.prepared.names_unknown();
         }
-        let shape = text.shape();
         self.xa |= shape.xa() && self.stand != Stand::Outside;
         let Some(detail) = text.detail() else {
             self.lost |= shape.changes_schema() && !schema_told;
@@ -141,7 +149,8 @@ impl Conversation {
                 Some(_) if alone => {}
                 Some(_) => self.lost = true,
                 None if well && self.status.schema_dropped() => self.leave_dropped(),
-                None => self.lost |= !alone || well,
+                // A DROP that failed has done nothing; a body may have moved before it failed.
+                None => self.lost |= !alone || well || text.class() != StatementClass::Lifecycle,
             }
         }
         for (name, classified) in &detail.prepared {
@@ -165,7 +174,7 @@ impl Conversation {
         }
     }
 
-    fn apply_reset(&mut self, program: &Program, well: bool) {
+    fn apply_reset(&mut self, program: &Program, well: bool, schema_told: bool) {
         let change_user = program.command == Command::ChangeUser;
         if !well && !change_user {
             return;
@@ -182,8 +191,11 @@ impl Conversation {
         if change_user && !well {
             self.lost = true;
         } else if change_user {
-            let schema = program.schema.clone().unwrap_or_default();
-            self.move_to(&schema);
+            match &program.schema {
+                Some(schema) => self.move_to(&schema.clone()),
+                // One that can't be read here may be read by the engine.
+                None => self.lost |= !schema_told,
+            }
             // As at a login.
             if let Some(collation) = program.collation {
                 let flavour = self.lexing.server.flavour;

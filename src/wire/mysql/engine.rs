@@ -80,6 +80,9 @@ fn rule(
     out: &mut Outgoing<'_>,
     to_engine: &mut BytesMut,
 ) -> Result<Ruling, EngineFault> {
+    if !is_asked_for(conversation, header, payload)? {
+        return Ok(Ruling::More);
+    }
     if conversation.inbound == Inbound::Login {
         return login_step(conversation, header, payload, out, to_engine);
     }
@@ -92,6 +95,7 @@ fn rule(
     let Some(head) = payload.get(..wanted) else { return Ok(Ruling::More) };
     let seen = conversation.tracker.packet(header.payload, head);
     let seen = seen.map_err(|impossible| EngineFault(impossible.to_string()))?;
+    not_in_a_file(conversation, seen, first)?;
     let usual = match conversation.owed {
         None | Some(Whose::Client { .. }) => Ruling::Pass,
         Some(_) => Ruling::Drop,
@@ -105,7 +109,9 @@ fn rule(
         Seen::FileWanted if matches!(usual, Ruling::Drop) => {
             return Err(EngineFault("a request for a file that nobody named".to_owned()));
         }
-        Seen::FileWanted => conversation.inbound = Inbound::File,
+        Seen::FileWanted => {
+            conversation.inbound = Inbound::File(header.sequence.wrapping_add(1));
+        }
         Seen::Prepared { id, done } => {
             conversation.prepared.prepared(id);
             if done {
@@ -147,6 +153,41 @@ fn rule(
     Ok(usual)
 }
 
+/// Refuses an error that may be the answer to a command that has none. False where more of the
+/// packet is wanted.
+fn is_asked_for(
+    conversation: &mut Conversation,
+    header: Header,
+    payload: &[u8],
+) -> Result<bool, EngineFault> {
+    if conversation.unasked.is_empty() || conversation.owed.is_none() {
+        return Ok(true);
+    }
+    let Some(head) = payload.get(..header.payload.min(ERRNO_END)) else { return Ok(false) };
+    let unasked = std::mem::take(&mut conversation.unasked);
+    if let [answers::ERR, low, high] = *head
+        && unasked.contains(&u16::from_le_bytes([low, high]))
+    {
+        // If it is, the answer to what is owed is still to come.
+        return Err(EngineFault("an error that may be the answer to another command".to_owned()));
+    }
+    Ok(true)
+}
+
+/// Behind an answer in the middle of a file the engine takes commands, which would pass as pieces
+/// of it.
+fn not_in_a_file(conversation: &Conversation, seen: Seen, first: u8) -> Result<(), EngineFault> {
+    if matches!(conversation.inbound, Inbound::File(_)) && !is_report(seen, first) {
+        return Err(EngineFault("an answer in the middle of a client's file".to_owned()));
+    }
+    Ok(())
+}
+
+/// A report on the progress of what goes on.
+const fn is_report(seen: Seen, first: u8) -> bool {
+    matches!(seen, Seen::Within) && first == answers::ERR
+}
+
 /// What of the fence's an error is, if it is any of it.
 fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
     let refused = conversation.is_guards_refusal(errno, packet).then_some(Denial::WriteFenced);
@@ -162,11 +203,36 @@ fn note_changes(conversation: &mut Conversation, packet: &[u8]) {
     }
 }
 
+/// An error's first byte and its number.
+const ERRNO_END: usize = 3;
+
 /// Length of an EOF, which tells no changes.
 const EOF_BYTES: usize = 5;
 
-/// The answer to the proxy's own question: one row of one digit.
+/// The name in a row of one, empty for NULL. `None` for one that a character set might have made
+/// another, or that is too long to be here whole.
+fn plain_name(row: &[u8]) -> Option<&str> {
+    if *row == [NULL] {
+        return Some("");
+    }
+    let (name, rest) = frame::counted(row)?;
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+    let right = rest.is_empty() && !name.is_empty() && name.iter().all(plain);
+    std::str::from_utf8(name).ok().filter(|_| right)
+}
+
+/// A value that is NULL.
+const NULL: u8 = 0xfb;
+
+/// The answer to a question of the proxy's own: one row of one digit, or of a schema's name.
 fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
+    if conversation.owed == Some(Whose::WhichSchema) {
+        // Neither a number of columns nor a column's definition looks like these.
+        if let Some(name) = plain_name(packet) {
+            conversation.move_to(name);
+        }
+        return;
+    }
     if let Some(Whose::OwnSetting(answer)) = &mut conversation.owed
         && let [1, digit @ (b'0' | b'1')] = packet
     {

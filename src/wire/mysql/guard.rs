@@ -234,7 +234,11 @@ impl Conversation {
             }
             Whose::Unwrap => self.guard.unwrapping &= !well,
             Whose::Commit => self.guard.commit_failed = !well,
-            Whose::Ping | Whose::Rollback | Whose::Cursor | Whose::Client { .. } => {}
+            Whose::Ping
+            | Whose::Rollback
+            | Whose::Cursor
+            | Whose::WhichSchema
+            | Whose::Client { .. } => {}
         }
         if !well {
             self.guard.tries += 1;

@@ -19,8 +19,11 @@ pub(crate) struct Program {
     pub(crate) classified: Option<Classified>,
     /// The number of the prepared statement that it is about.
     pub(crate) number: Option<u32>,
-    /// What it runs by SQL EXECUTE.
-    pub(crate) executed: Option<Known>,
+    /// What it runs by SQL EXECUTE, as far as that is known.
+    pub(crate) executed: Vec<Known>,
+    /// It runs something by SQL EXECUTE that isn't known, or not between what: it may change
+    /// anything in the session.
+    pub(crate) changes_unknown: bool,
     /// A schema that its opcode names.
     pub(crate) schema: Option<String>,
     /// The number of the character set that a change of user begins with.
@@ -39,7 +42,8 @@ impl Program {
             class,
             classified: None,
             number: None,
-            executed: None,
+            executed: Vec::new(),
+            changes_unknown: false,
             schema: None,
             collation: None,
             home: None,
@@ -69,8 +73,10 @@ impl Program {
             let known = prepared.by_name(name).filter(|_| !changed(name)).cloned();
             let class = known.as_ref().map(|known| known.classified.class());
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
-            program.anywhere |= known.is_none() || program.executed.is_some();
-            program.executed = known;
+            program.anywhere |= known.is_none() || !program.executed.is_empty();
+            program.changes_unknown |= known.is_none() || !classified.shape().single();
+            // As many as the classifier tells: two readings of a text at most twice its bound.
+            program.executed.extend(known);
         }
         program.classified = Some(classified);
         program
@@ -103,6 +109,7 @@ impl Program {
     pub(crate) fn is_several(&self) -> bool {
         self.shapes().any(|shape| !shape.single() && !shape.empty())
             || (self.classified.is_none() && self.runs())
+            || self.changes_unknown
     }
 
     fn shapes(&self) -> impl Iterator<Item = Shape> {
@@ -112,7 +119,7 @@ impl Program {
 
     /// What it does to a transaction.
     pub(crate) fn tx(&self) -> TxEffect {
-        if self.classified.is_none() && self.runs() {
+        if (self.classified.is_none() || self.changes_unknown) && self.runs() {
             return TxEffect::Mixed;
         }
         if !self.runs() {
@@ -128,12 +135,13 @@ impl Program {
 
     /// Whether it may end an open transaction with its changes kept, without saying so.
     pub(crate) fn commits_implicitly(&self) -> bool {
-        self.runs() && self.shapes().any(Shape::commits_implicitly)
+        self.runs() && (self.changes_unknown || self.shapes().any(Shape::commits_implicitly))
     }
 
     /// The schemas it reaches beside the default one.
     pub(crate) fn reach(&self) -> Reach<'_> {
-        let executed = self.executed.as_ref();
+        // Where there are more it reaches everything.
+        let executed = self.executed.first();
         let texts = [self.classified.as_ref(), executed.map(|known| &known.classified)];
         let details = texts.map(|text| text.and_then(Classified::detail).map(|all| &all.my));
         if self.anywhere || details.into_iter().flatten().any(|detail| detail.any_schema) {

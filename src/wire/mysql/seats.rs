@@ -81,6 +81,12 @@ impl Seats {
             })
     }
 
+    /// Whether every gate of this engine is open.
+    pub(crate) fn is_engine_at_ease(&mut self) -> bool {
+        self.refresh();
+        self.engine_gates.1.iter().all(|gate| gate.word().all_open())
+    }
+
     /// Whether a lease of a generation before `before` is held that a drain may wait for.
     pub(crate) fn holds_older(&self, before: Generation) -> bool {
         self.leases().map(Lease::stamp).any(|stamp| {

@@ -34,6 +34,7 @@ use crate::wire::shared::peer::behind;
 mod forced;
 mod guard;
 mod held;
+mod holes;
 mod leases;
 mod packets;
 mod schemas;
@@ -183,6 +184,20 @@ impl Stage {
     }
 
     fn sort_client(&mut self) {
+        let stop = self.try_sort_client();
+        assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
+    }
+
+    /// The client's bytes end the session: what it is told.
+    fn breaks(&mut self, bytes: &[u8]) -> String {
+        self.held.0.extend_from_slice(bytes);
+        match self.try_sort_client() {
+            Some(Stop::Broken(what)) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn try_sort_client(&mut self) -> Option<Stop> {
         let chunk = std::mem::take(&mut self.held.0);
         let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
@@ -199,7 +214,17 @@ impl Stage {
         self.conversation.held.keeps(self.held.0.len());
         self.full = stop == Some(Stop::Full);
         self.blocked = stop == Some(Stop::Blocked);
-        assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
+        stop
+    }
+
+    /// The engine's bytes end the session.
+    fn faults(&mut self, bytes: &[u8]) {
+        self.held.1.extend_from_slice(bytes);
+        let chunk = std::mem::take(&mut self.held.1);
+        let mut out = Outgoing::new(&chunk, &mut self.to_client);
+        let conversation = &mut self.conversation;
+        let sorted = engine::sort(conversation, &mut self.rest.1, &mut out, &mut self.to_engine);
+        assert!(sorted.is_err(), "{sorted:?}");
     }
 
     fn engine(&mut self, bytes: &[u8]) {

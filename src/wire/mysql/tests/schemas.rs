@@ -104,13 +104,33 @@ fn a_call_is_refused_where_its_own_schema_is_fenced_or_one_that_it_names() {
     each(|stage| {
         let other = stage.other("old/b");
         other.overlay(Overlay::Installing, InFlight::Finish);
-        stage.run(&query("call p()"), &ok(IDLE));
-        stage.run(&query("call p(1, @x)"), &ok(IDLE));
         for sql in ["call b.p()", "call p((select n from b.t))"] {
             stage.client(&query(sql));
             assert!((9701..=9708).contains(&stage.told().0), "{sql}");
         }
-        stage.run(&query("call p()"), &ok(IDLE));
+        stage.run(&query("call p(1, @x)"), &ok(IDLE));
+        // Where it has left the session isn't known.
+        let again = query("call p()");
+        stage.client(&again);
+        assert_eq!(stage.sent(), query("SELECT DATABASE()"));
+        stage.engine(&rows(b"app", IDLE));
+        assert_eq!(stage.sent(), again);
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.said(), ok(IDLE));
+        assert_eq!((stage.gate.session_count(), other.session_count()), (1, 0));
+        for (row, session_at) in [(&b"b"[..], 1), (b"\xe4", 0), (b"a?", 0), (b"", 0)] {
+            stage.client(&query("call p(2)"));
+            assert_eq!(stage.sent(), query("SELECT DATABASE()"));
+            stage.engine(&rows(row, IDLE));
+            assert!(stage.sent().is_empty());
+            assert!((9701..=9708).contains(&stage.told().0), "{row:?}");
+            assert_eq!(other.session_count(), session_at);
+            // Asked once only: nothing has run since.
+            stage.client(&query("call p(2)"));
+            assert!((9701..=9708).contains(&stage.told().0), "{row:?}");
+            stage.conversation.move_to("app");
+            (stage.conversation.lost, stage.conversation.schema_unasked) = (true, true);
+        }
     });
 }
 

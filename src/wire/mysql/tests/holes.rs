@@ -1,0 +1,212 @@
+//! Ways by which a session could come out of step with its engine, or to another gate, unseen.
+
+use super::super::frame::HEADER;
+use super::*;
+use crate::base::limits;
+use crate::sql::Toggle;
+
+const MORE: u16 = IDLE | 8;
+
+/// The answer to a text of two statements.
+fn two() -> Vec<u8> {
+    [ok(MORE), packet(2, &ok_payload(IDLE))].concat()
+}
+
+fn asks_for_a_file(stage: &mut Stage) {
+    stage.run(&query("load data local infile 'x' into table t"), &packet(1, b"\xfbx"));
+}
+
+/// An engine that gives a file up takes commands, which must not pass as pieces of it.
+#[test]
+fn an_answer_in_the_middle_of_a_file_ends_the_session() {
+    for answer in [err(2, 1156, "Got packets out of order"), packet(2, &ok_payload(MORE))] {
+        let mut stage = Stage::new(1 << 25);
+        asks_for_a_file(&mut stage);
+        stage.faults(&answer);
+    }
+    // A report on its progress is none.
+    let mut stage = Stage::with(1 << 25, 0);
+    asks_for_a_file(&mut stage);
+    stage.client(&[packet(2, b"1"), packet(3, b"")].concat());
+    stage.engine(&packet(4, &ok_payload(IDLE)));
+    assert!(!stage.holds());
+}
+
+/// At a number that it doesn't expect an engine stops reading a file, or a long command.
+#[test]
+fn packets_of_a_file_and_of_a_long_command_come_in_their_order() {
+    for junk in [packet(99, b"\x01\0\0\x63"), packet(0, b"\x03insert into t values (1)")] {
+        let mut stage = Stage::new(1 << 25);
+        asks_for_a_file(&mut stage);
+        let fine = packet(2, b"1");
+        stage.client(&fine);
+        assert_eq!(stage.sent(), fine);
+        assert_eq!(stage.breaks(&junk), "Got packets out of order");
+        assert!(stage.sent().is_empty());
+    }
+    let mut long = b"\x03select '".to_vec();
+    long.resize(PAYLOAD_MAX + 10, b'x');
+    let mut bytes = packet(0, &long);
+    bytes[HEADER + PAYLOAD_MAX + 3] = 7;
+    let mut stage = Stage::new(1 << 25);
+    assert_eq!(stage.breaks(&bytes), "Got packets out of order");
+    asks_for_a_file(&mut Stage::new(1));
+}
+
+/// Engines don't agree on how a change of user reads without SECURE_CONNECTION.
+#[test]
+fn a_login_whose_proofs_have_no_length_is_refused() {
+    for (agreed, taken) in [
+        (bits::PROTOCOL_41 | bits::SECURE_CONNECTION, true),
+        (bits::PROTOCOL_41, false),
+        (bits::PROTOCOL_41 | bits::PLUGIN_AUTH_LENENC, false),
+    ] {
+        let mut login = agreed.to_le_bytes().to_vec();
+        login.extend_from_slice(&[0; 28]);
+        login.extend_from_slice(b"u\0\0");
+        assert_eq!(Login::parse(&login).is_some(), taken, "{agreed:#x}");
+    }
+}
+
+/// The engine may read a schema's name where none is read here.
+#[test]
+fn a_change_of_user_to_an_unreadable_schema_is_at_no_gate_for_sure() {
+    for (argument, known) in [
+        (&b"v\0\0b\0\x2d\0"[..], true),
+        (b"v\0\0\0\x2d\0", true),
+        (b"v\0\0b", false),
+        (b"v\0\0\xff\0\x2d\0", false),
+    ] {
+        let mut stage = Stage::new(1 << 25);
+        stage.client(&command(0x11, argument));
+        stage.engine(&packet(1, &ok_payload(IDLE)));
+        assert_eq!(stage.conversation.lost, !known, "{argument:?}");
+    }
+}
+
+#[test]
+fn a_step_of_a_login_is_bounded() {
+    let mut stage = Stage::new(1 << 25);
+    stage.client(&command(0x11, b"v\0\0b\0\x2d\0"));
+    stage.engine(&packet(1, b"\xfemysql_native_password\0abcdefghijklmnopqrst\0"));
+    stage.sent();
+    let long = packet(2, &vec![7; limits::LOGIN_PACKET_BYTES_MAX + 1]);
+    assert_eq!(stage.breaks(&long[..HEADER]), "a packet longer than any of a login");
+    assert!(stage.sent().is_empty());
+}
+
+/// Nobody knows what runs under a name that isn't known.
+#[test]
+fn an_unknown_name_may_move_the_session() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        stage.run(&query("prepare s from 'use b'; do 1"), &two());
+        assert!(!stage.conversation.lost);
+        stage.run(&query("execute s"), &ok(IDLE));
+        assert!(stage.conversation.lost);
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.sent(), query("SELECT DATABASE()"));
+        stage.engine(&rows(b"b", IDLE));
+        assert!((9701..=9708).contains(&stage.told().0));
+        assert!(stage.sent().is_empty());
+    });
+}
+
+#[test]
+fn of_several_names_in_one_text_each_counts() {
+    for text in ["execute s; execute b", "execute s; use app", "use app; execute s"] {
+        each(|stage| {
+            stage.run(&query("prepare s from 'use b'"), &ok(IDLE));
+            stage.run(&query("prepare b from 'select 1'"), &ok(IDLE));
+            stage.run(&query("execute b"), &ok(IDLE));
+            assert!(!stage.conversation.lost);
+            stage.run(&query(text), &two());
+            assert!(stage.conversation.lost, "{text}");
+            stage.run(&query("use app"), &ok(IDLE));
+            assert!(!stage.conversation.lost);
+        });
+    }
+}
+
+#[test]
+fn a_name_alone_moves_the_session_where_it_says() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        stage.run(&query("prepare s from 'use b'"), &ok(IDLE));
+        stage.run(&query("execute s"), &ok(IDLE));
+        assert!(!stage.conversation.lost);
+        assert_eq!((stage.gate.session_count(), other.session_count()), (0, 1));
+    });
+}
+
+#[test]
+fn an_unknown_name_may_change_how_texts_are_read() {
+    each(|stage| {
+        stage.run(&query("set sql_mode = ''"), &ok(IDLE));
+        stage.run(&query("prepare s from 'set sql_mode = ansi_quotes'; do 1"), &two());
+        assert_eq!(stage.conversation.lexing.ansi_quotes, Toggle::Off);
+        stage.run(&query("execute s"), &ok(IDLE));
+        assert_eq!(stage.conversation.lexing.ansi_quotes, Toggle::Unknown);
+    });
+}
+
+/// MariaDB lets a procedure prepare and execute a USE.
+#[test]
+fn behind_a_call_neither_the_schema_nor_a_name_is_known() {
+    for program in ["call p()", "begin not atomic prepare s from 'use b'; end"] {
+        for answer in [ok(IDLE), err(1, 1305, "no")] {
+            each(|stage| {
+                stage.run(&query("prepare s from 'select 1'"), &ok(IDLE));
+                assert!(stage.conversation.prepared.by_name("s").is_some());
+                stage.run(&query(program), &answer);
+                assert!(stage.conversation.lost, "{program}");
+                assert!(stage.conversation.prepared.by_name("s").is_none(), "{program}");
+            });
+        }
+    }
+}
+
+/// MySQL answers these although nobody reads an answer.
+#[test]
+fn a_command_too_short_to_be_one_ends_the_session() {
+    for bytes in
+        [command(0x19, b"\x01\0\0"), command(0x18, b"\x01\0\0\0\0"), command(0x1a, b"\x01\0\0")]
+    {
+        let mut stage = Stage::new(1 << 25);
+        assert_eq!(stage.breaks(&bytes), "Malformed communication packet");
+        assert!(stage.sent().is_empty());
+    }
+    let mut stage = Stage::new(1 << 25);
+    let fine = [command(0x18, b"\x01\0\0\0\0\0"), command(0x19, b"\x01\0\0\0")].concat();
+    stage.client(&fine);
+    assert_eq!(stage.sent(), fine);
+}
+
+/// An error that a piece of a parameter may have been answered by isn't taken for the answer to
+/// what follows.
+#[test]
+fn an_error_behind_a_command_without_answer_may_be_its_own() {
+    for (opcode, argument, number, its) in [
+        (0x18, &b"\x01\0\0\0\0\0x"[..], 1820, true),
+        (0x18, b"\x01\0\0\0\0\0x", 1153, true),
+        (0x18, b"\x01\0\0\0\0\0x", 1062, false),
+        (0x19, b"\x01\0\0\0", 1820, true),
+        (0x19, b"\x01\0\0\0", 1153, false),
+    ] {
+        let mut stage = Stage::new(1 << 25);
+        stage.client(&[command(opcode, argument), query("insert into t values (1)")].concat());
+        let error = err(1, number, "x");
+        if its {
+            stage.faults(&error);
+            assert!(stage.holds());
+        } else {
+            stage.engine(&error);
+            assert_eq!(stage.said(), error);
+            // It is about that one answer alone.
+            stage.client(&query("insert into t values (1)"));
+            stage.engine(&err(1, 1820, "x"));
+            assert_eq!(stage.said(), err(1, 1820, "x"));
+        }
+    }
+}
