@@ -210,8 +210,10 @@ pub const DECIDE_ROUNDS_MAX: u32 = 8;
 /// Commands of one namespace that may be in work at once; further ones are refused.
 pub const COMMANDS_IN_WORK_MAX: usize = 64;
 /// Gates up to which a statement that names another database has a gate made for it; beyond, only
-/// gates that are there are asked.
-pub const GATES_BY_NAME_MAX: u64 = 65_536;
+/// gates that are there are asked. A statement that may reach any database asks at all of them.
+pub const GATES_BY_NAME_MAX: u64 = 4_096;
+/// Databases that one PostgreSQL text is followed to by name; one that names more may reach any.
+pub const CLASSIFIED_DATABASES_MAX: usize = 32;
 /// Namespaces for which commands may have been seen; further new names are refused.
 pub const NAMESPACES_SEEN_MAX: usize = 65_536;
 /// First pause between two looks of a drain at the engine, in milliseconds; doubles.

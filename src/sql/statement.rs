@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mysql::{MyLexing, SessionChange};
-use crate::base::limits::CLASSIFIED_SCHEMAS_MAX;
+use crate::base::limits::{CLASSIFIED_DATABASES_MAX, CLASSIFIED_SCHEMAS_MAX};
 
 /// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
 ///
@@ -383,6 +383,19 @@ pub struct Kill {
 }
 
 impl Detail {
+    /// The text names another database. Of more than [`CLASSIFIED_DATABASES_MAX`] the rest counts as
+    /// any: each has a gate made for it, and is looked for at each gate.
+    pub(super) fn reach_database(&mut self, name: String) {
+        if self.databases.contains(&name) {
+            return;
+        }
+        if self.databases.len() < CLASSIFIED_DATABASES_MAX {
+            self.databases.push(name);
+        } else {
+            self.any_database = true;
+        }
+    }
+
     /// Whether the program reaches, or may reach, databases besides the session's own.
     #[must_use]
     pub const fn reaches_databases(&self) -> bool {
@@ -398,13 +411,17 @@ impl Detail {
         };
         let mut prepares = self.prepares.clone();
         prepares.extend(other.prepares.iter().cloned());
-        Self {
+        let mut all = Self {
             prepares,
             executes: both(&self.executes, &other.executes),
-            databases: both(&self.databases, &other.databases),
+            databases: self.databases.clone(),
             any_database: self.any_database || other.any_database,
             my: self.my.or(&other.my),
+        };
+        for name in &other.databases {
+            all.reach_database(name.clone());
         }
+        all
     }
 
     fn is_empty(&self) -> bool {

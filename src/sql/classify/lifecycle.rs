@@ -15,7 +15,7 @@ const DDL: Part = Part::of(StatementClass::Ddl);
 fn note(text: Phrase<'_>, at: usize, detail: &mut Detail) {
     let plain = || text.plain_text(at).and_then(|name| std::str::from_utf8(name).ok());
     match text.name(at).or_else(|| plain().map(str::to_owned)) {
-        Some(name) => detail.databases.push(name),
+        Some(name) => detail.reach_database(name),
         None => detail.any_database = true,
     }
 }

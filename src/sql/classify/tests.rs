@@ -225,6 +225,23 @@ fn prepared_names_are_told() {
     assert!(of("select 1").detail().is_none());
 }
 
+/// Each name has a gate made for it and is looked for at each gate: one text can't make thousands.
+#[test]
+fn a_text_with_many_databases_may_reach_any() {
+    let most = crate::base::limits::CLASSIFIED_DATABASES_MAX;
+    let names = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("d{number}")).collect();
+        of(&format!("GRANT CONNECT ON DATABASE {} TO x", names.join(", ")))
+    };
+    let detail = |found: &Classified| {
+        let detail = found.detail().unwrap();
+        (detail.databases.len(), detail.any_database)
+    };
+    assert_eq!(detail(&names(most)), (most, false));
+    assert_eq!(detail(&names(most + 1)), (most, true));
+    assert_eq!(detail(&names(20_000)), (most, true));
+}
+
 #[test]
 fn databases_are_told() {
     for (text, databases, any) in [

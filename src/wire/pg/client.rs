@@ -336,7 +336,7 @@ impl Message<'_, '_, '_> {
         }
         let entered = self.conversation.enter(class, traits, self.desk.now_ms, self.out);
         if entered.is_err() && self.conversation.lease.is_none() {
-            for lease in self.conversation.elsewhere.drain(..) {
+            for (_, lease) in self.conversation.elsewhere.drain() {
                 lease.unused();
             }
         }
@@ -367,7 +367,7 @@ impl Message<'_, '_, '_> {
             }
             if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {
                 if conversation.lease.is_none() {
-                    for lease in conversation.elsewhere.drain(..) {
+                    for (_, lease) in conversation.elsewhere.drain() {
                         lease.unused();
                     }
                 }
@@ -525,15 +525,15 @@ fn enter_at(
     now_ms: u64,
 ) -> Result<(), Box<Refusal>> {
     let class = StatementClass::Lifecycle;
-    let mut held = conversation.elsewhere.iter();
-    if let Some(lease) = held.find(|lease| lease.namespace() == gate.namespace()) {
+    if let Some(lease) = conversation.elsewhere.get(gate.namespace()) {
         return lease.take_more(class);
     }
+    let there = gate.namespace().clone();
     let slot = conversation.seat.slot();
     let seat = Seat::take(gate, slot.id(), (*slot.card()).clone());
     seat.slot().has_backend_of(slot);
     let (lease, _) = seat.begin(class, now_ms)?;
-    conversation.elsewhere.push(lease);
+    conversation.elsewhere.insert(there, lease);
     Ok(())
 }
 

@@ -4,13 +4,14 @@
 //! what the engine says; both change it only through what is here, and neither does I/O. Rules W3,
 //! W4, W8, W9, W12, W13, W17 of wire.md; invariants 1 and 7. The relay (`relay.rs`) moves bytes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use crate::base::arm::{Removable, removed};
 use crate::base::fault;
-use crate::base::ids::Generation;
+use crate::base::ids::{Generation, Namespace};
 use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::drain::{Reading, is_dumps};
@@ -108,7 +109,7 @@ pub(crate) struct Conversation {
     /// The engine has said a FATAL error: what was running is known not to have been committed.
     pub(crate) fatal_seen: bool,
     /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
-    pub(crate) elsewhere: Vec<Lease>,
+    pub(crate) elsewhere: HashMap<Namespace, Lease>,
     pub(crate) gates: Arc<Gates>,
     /// The client's next program, while it is held at the closed gate.
     pub(crate) held: Waiting,
@@ -153,7 +154,7 @@ impl Conversation {
             guard_tries: 0,
             guard_failed: false,
             fatal_seen: false,
-            elsewhere: Vec::new(),
+            elsewhere: HashMap::new(),
             gates,
             held: Waiting::default(),
             route_moved: false,
@@ -550,7 +551,7 @@ impl Conversation {
             if let Some(lease) = self.lease.take() {
                 lease.answered();
             }
-            for lease in self.elsewhere.drain(..) {
+            for (_, lease) in self.elsewhere.drain() {
                 lease.answered();
             }
         } else if let Some(lease) = &mut self.lease {
