@@ -306,6 +306,10 @@ fn writer_over(stage: &mut Stage, step: &str, how: Break) {
     park.open();
     if matches!(how, Break::Stall | Break::Vanish) {
         // Its backend is there and could still commit.
+        // By the drain's own report: who would block one is told before it has looked.
+        site.wait("a drain that runs waits", |seen| {
+            seen["drain"]["phase"] != "idle" && !blockers(seen).is_empty()
+        });
         site.wait_blocked_by(pid);
         assert!(
             !sent.is_finished(),
