@@ -134,6 +134,18 @@ impl Request {
         }
     }
 
+    /// Whether what the command wanted is so now, in its own operation, whoever brought it about.
+    fn reached(&self, body: &Value) -> bool {
+        let of = |name: &str| body.pointer(&format!("/fence/{name}")).and_then(Value::as_str);
+        let states: &[&str] = match self.kind {
+            Kind::Acquire => &["SOURCE_WRITE_FENCED", "SOURCE_READ_DRAINING", "SOURCE_READ_FENCED"],
+            Kind::SetRead => &["SOURCE_READ_FENCED"],
+            Kind::Release | Kind::ClearRead | Kind::Adopt => &[],
+        };
+        of("state").is_some_and(|state| states.contains(&state))
+            && of("operation_id") == Some(&self.operation.to_string())
+    }
+
     /// `release-write-fence`
     pub(super) fn release(args: &CommandArgs) -> Self {
         Self::new(Kind::Release, args)
@@ -460,12 +472,18 @@ fn finish(
     as_json: bool,
     terminal: &mut Terminal<'_>,
 ) -> u8 {
-    let code = outcome::exit_code(answer);
+    let mut code = outcome::exit_code(answer);
+    // A drain that something else has ended since is no reason to wait, or to back out of anything.
+    let history = code == exit::DRAINING && show::is_history(&answer.body);
+    if history {
+        code = if request.reached(&answer.body) { exit::DONE } else { exit::REFUSED };
+    }
     if as_json {
         terminal.say(&answer.body.to_string());
         return code;
     }
     match code {
+        _ if history => terminal.say(&show::applied(&request.namespace, &answer.body)),
         exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
         exit::DRAINING => {
             terminal.say(&show::applied(&request.namespace, &answer.body));

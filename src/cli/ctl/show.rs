@@ -210,6 +210,7 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     line("validation", of("/fence/validation/result"));
     line("boundary", proof::boundary(body));
     line("lock now", lock_now(body));
+    lines.extend(lock_gaps(body));
     let mut proven = proof::lines(body);
     if !proven.is_empty() && of("/fence/state") == "RELEASED" {
         lines.push(proof::line("proof", "of the fence that has been released since:"));
@@ -332,6 +333,21 @@ fn lock_now(body: &Value) -> String {
     }
 }
 
+/// When the lock was missing while the fence stood: what the proof says holds for its moment.
+fn lock_gaps(body: &Value) -> Vec<String> {
+    let gaps = items(body, "/fence/engine_lock/gaps");
+    let told = gaps.iter().filter_map(Value::as_str);
+    let mut lines: Vec<String> = told.map(|gap| proof::line("LOCK GAP", gap)).collect();
+    if !lines.is_empty() {
+        lines.push(proof::line(
+            "",
+            "sessions around the proxy could write then, behind the boundary; look before you rely \
+             on it",
+        ));
+    }
+    lines
+}
+
 /// Whether any blocker is a session of the proxy.
 pub(super) fn blocked_by_sessions(body: &Value) -> bool {
     let session = |blocker: &Value| blocker.get("session").is_some_and(Value::is_u64);
@@ -373,7 +389,7 @@ pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
     let code = outcome::code(body);
     let head = format!("{namespace} is {state} at revision {revision} ({code}{how})");
     let mut lines = vec![plain(&head)];
-    if let Some(note) = overtaken(body).filter(|_| replayed) {
+    if let Some(note) = overtaken(body).filter(|_| is_history(body)) {
         lines.push(plain(&note));
         return lines.join("\n");
     }
@@ -391,12 +407,18 @@ pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
             lines.push(proof::line("boundary", &boundary));
         }
         lines.append(&mut proof::lines(body));
+        lines.extend(lock_gaps(body));
     }
     if !blockers.is_empty() {
         lines.push(String::new());
         lines.push(blockers);
     }
     lines.join("\n")
+}
+
+/// Whether an answer is of the past: a replay's, of a command that something else has overtaken.
+pub(super) fn is_history(body: &Value) -> bool {
+    body.get("replayed").and_then(Value::as_bool) == Some(true) && overtaken(body).is_some()
 }
 
 /// What to say when a replay's recorded answer is no longer what is true.

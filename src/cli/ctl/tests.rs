@@ -321,6 +321,31 @@ fn a_replay_that_was_overtaken_shows_no_proof() {
     assert!(!out.contains("OUTDATED") && out.contains("proven         T3"), "{out}");
 }
 
+/// A drain that a newer command has proven since, or that was released, is nothing to wait for.
+#[test]
+fn a_replay_of_a_drain_that_is_over_says_so_and_how_it_stands() {
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+    let other = "6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a99";
+    for (now, owner, expected) in [
+        ("SOURCE_WRITE_FENCED", OP, exit::DONE),
+        ("SOURCE_READ_FENCED", OP, exit::DONE),
+        ("SOURCE_WRITE_FENCED", other, exit::REFUSED),
+        ("RELEASED", OP, exit::REFUSED),
+    ] {
+        let mut body = applied();
+        body["outcome"] = json!("DRAINING");
+        body["replayed"] = json!(true);
+        body["fence"]["state"] = json!(now);
+        body["fence"]["operation_id"] = json!(owner);
+        body["receipt"]["state_after"] = json!("SOURCE_DRAINING");
+        body["receipt"]["revision_after"] = json!(1);
+        let (code, out, err) = answering(202, body).run(&args);
+        assert_eq!(code, expected, "{now}: {out}{err}");
+        assert!(out.contains("OUTDATED") && out.contains(&format!("What holds is {now}")), "{out}");
+        assert!(!err.contains("release-write-fence"), "{err}");
+    }
+}
+
 #[test]
 fn a_lost_answer_is_unknown_and_names_the_replay() {
     let fake = Fake::new(|seen| match seen.line.starts_with("GET") {
@@ -516,7 +541,8 @@ fn inspect_shows_fence_blockers_and_receipts() {
     body["drain"]["active_writers"] = json!(1);
     body["drain"]["blockers"][0]["statement"] = json!("");
     body["fence"]["evidence"] = json!({ "engine_lock": { "gaps": ["sequences"] } });
-    body["fence"]["engine_lock"] = json!({ "held": false, "tables": 0 });
+    let gap = "2026-12-01T10:00:00Z: lost with its connection";
+    body["fence"]["engine_lock"] = json!({ "held": false, "tables": 0, "gaps": [gap] });
     body["fence"]["admission"]["indeterminate"] = json!(true);
     body["fence"]["admission"]["pending_command"] =
         json!({ "operation_id": OP, "command_id": CMD });
@@ -531,6 +557,8 @@ fn inspect_shows_fence_blockers_and_receipts() {
                 "after 30.0 s answer DRAINING",
                 "not covered    sequences",
                 "NOT held",
+                &format!("LOCK GAP       {gap}"),
+                "could write then, behind the boundary",
                 &format!("--operation {OP} --command {CMD}"),
             ])
     {
