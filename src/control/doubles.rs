@@ -20,6 +20,7 @@ use super::port::{EnginePort, LiveDatabase, Server};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::fence::record::Identity;
+use crate::fence::state::FenceState;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
@@ -53,7 +54,7 @@ pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
 
 /// Whether an engine can't be the fenced one, by its kind alone.
 fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
-    identity.timeline.is_some() && !engine.has_timelines()
+    identity.timeline.is_some() != engine.has_timelines()
 }
 
 fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
@@ -105,41 +106,61 @@ impl Control {
         let fences = standing(&self.store.fence_list().await?);
         // At the start they are asked in any case, so that sessions are known to be of these runs.
         let asks = !fences.is_empty() || !self.ready();
-        let servers = if asks { self.servers().await } else { BTreeMap::new() };
-        let found = self.doubles(&fences, &servers).await;
+        // One sight of the engines for the whole look: one that comes meanwhile stays shut.
+        let engines = self.engines();
+        let servers = if asks { self.servers(&engines).await } else { BTreeMap::new() };
+        let found = self.doubles(&fences, &engines, &servers).await;
         let before = self.gates.shut_engines();
-        for (engine, why) in found.iter().filter(|(engine, _)| !before.contains_key(*engine)) {
+        for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
             tracing::error!(%engine, "{why}");
         }
-        self.gates.shut(found);
+        self.gates.shut_as(|current| {
+            let newer = current.iter().filter(|(engine, _)| !engines.contains_key(*engine));
+            newer.chain(&found).map(|(engine, why)| (engine.clone(), why.clone())).collect()
+        });
         let now = self.gates.shut_engines();
         for gate in self.gates.all() {
             let engine = gate.namespace().engine();
-            if before.contains_key(engine) == now.contains_key(engine) {
-                continue;
-            }
-            let line = self.line(gate.namespace());
-            let _turn = line.transition.lock().await;
-            // A commit that isn't known keeps the gate closed until its command is replayed.
-            if line.pending().is_none() {
-                match self.truth(gate.namespace(), false).await {
-                    Ok(truth) => self.publish_truth(&line, &truth).await,
-                    Err(error) => tracing::warn!(
-                        namespace = %gate.namespace(), %error,
-                        "the gate stays as it is until the store can be read"
-                    ),
+            if now.contains_key(engine) {
+                // By the gate, not by what the map said before; closing needs no evidence.
+                if gate.published().policy.state != FenceState::UnknownUnavailable {
+                    gate.close_as_unknown();
                 }
+            } else if let Some(why) = before.get(engine) {
+                self.open_again(gate.namespace(), why).await;
             }
         }
-        Ok(now)
+        Ok(self.gates.shut_engines())
+    }
+
+    /// Publishes what the store knows of a namespace whose engine isn't shut any more. Where that
+    /// can't be read the engine stays shut, so that the next look tries again.
+    async fn open_again(&self, namespace: &Namespace, why: &str) {
+        let line = self.line(namespace);
+        let _turn = line.transition.lock().await;
+        // A commit that isn't known keeps the gate closed until its command is replayed.
+        if line.pending().is_some() {
+            return;
+        }
+        match self.truth(namespace, false).await {
+            Ok(truth) => self.publish_truth(&line, &truth).await,
+            Err(error) => {
+                tracing::warn!(%namespace, %error, "it stays closed until the store can be read");
+                self.gates.shut_as(|current| {
+                    let mut next = current.clone();
+                    next.insert(namespace.engine().clone(), why.to_owned());
+                    next
+                });
+            }
+        }
     }
 
     async fn doubles(
         &self,
         fences: &[Standing],
+        engines: &Engines,
         servers: &BTreeMap<EngineName, Server>,
     ) -> BTreeMap<EngineName, String> {
-        let engines = self.engines();
         let mut found = BTreeMap::new();
         for fence in fences {
             let (own, identity) = (fence.0.engine(), &fence.1);
@@ -152,7 +173,7 @@ impl Control {
                 }
                 (_, _) => false,
             };
-            for (name, engine) in &engines {
+            for (name, engine) in engines {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
@@ -171,7 +192,7 @@ impl Control {
     }
 
     /// Which server each engine is, as far as they say so in time. All are asked at once.
-    async fn servers(self: &Arc<Self>) -> BTreeMap<EngineName, Server> {
+    async fn servers(self: &Arc<Self>, engines: &Engines) -> BTreeMap<EngineName, Server> {
         let ask = |(name, engine): (EngineName, Arc<dyn EnginePort>)| {
             let control = Arc::clone(self);
             spawn_named("engine-look", async move {
@@ -179,7 +200,8 @@ impl Control {
                 server.map(|server| (name, server))
             })
         };
-        let asked: Vec<_> = self.engines().into_iter().map(ask).collect();
+        let named = engines.iter().map(|(name, engine)| (name.clone(), Arc::clone(engine)));
+        let asked: Vec<_> = named.map(ask).collect();
         let mut servers = BTreeMap::new();
         for answer in asked {
             // One that died has said nothing.
@@ -194,12 +216,14 @@ impl Control {
     pub fn replace_engines(self: &Arc<Self>, engines: Engines) {
         let old = self.engines();
         let fenced = self.gates.all().iter().any(|gate| gate.published().policy.state.is_active());
-        let mut shut = (*self.gates.shut_engines()).clone();
-        for name in engines.keys().filter(|name| fenced && !old.contains_key(*name)) {
-            let why = format!("engine {name} is new, and is being asked which server it is");
-            shut.insert(name.clone(), why);
-        }
-        self.gates.shut(shut);
+        self.gates.shut_as(|current| {
+            let mut shut = current.clone();
+            for name in engines.keys().filter(|name| fenced && !old.contains_key(*name)) {
+                let why = format!("engine {name} is new, and is being asked which server it is");
+                shut.insert(name.clone(), why);
+            }
+            shut
+        });
         self.store_engines(engines);
         let control = Arc::clone(self);
         drop(spawn_named("engines-replaced", async move { control.take_up_engines().await }));

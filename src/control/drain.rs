@@ -203,6 +203,10 @@ impl Control {
     /// rests on it. Both are decided under the transition lock, so that none begins meanwhile.
     async fn leave_lock(&self, line: &Line) {
         let _turn = line.transition.lock().await;
+        // A proof may have been committed that nobody has heard of: its lock is kept for it.
+        if line.pending().is_some() {
+            return;
+        }
         let (_, others) = line.drain();
         let fenced = self.locks.report(&line.namespace).is_some();
         if others == 0 && !fenced {
@@ -525,6 +529,10 @@ impl Run<'_> {
         let _turn = line.transition.lock().await;
         if self.is_superseded() {
             return Err(Stop::Superseded);
+        }
+        // A proof may have been committed that nobody has heard of: its lock is kept for it.
+        if line.pending().is_some() {
+            return Ok(());
         }
         self.lock_number = 0;
         // Another drain of this fence that rests on it finds it gone, and looks once more.

@@ -95,8 +95,8 @@ impl Control {
             line.set_cutoff(None);
         }
         let rules = self.rules(&line.namespace, record);
-        let closes = record.is_some_and(|record| record.state.is_active());
-        if !closes && self.gates.is_shut(line.namespace.engine()) {
+        if self.gates.is_shut(line.namespace.engine()) {
+            // Nor is anything admitted that this record would: its engine is another's fenced one.
             self.gates.gate(&line.namespace).close_as_unknown();
             line.publish(record.map_or(Revision(0), |record| record.revision));
             return;

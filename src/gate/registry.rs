@@ -325,7 +325,16 @@ impl Gates {
     /// Has the gates of these engines, and of no others, start closed from now on, for the reasons
     /// given. Gates that were made before stay as they are.
     pub fn shut(&self, engines: BTreeMap<EngineName, String>) {
-        self.shut.store(Arc::new(engines));
+        self.shut_as(|_| engines.clone());
+    }
+
+    /// As [`Gates::shut`], told by the engines that are shut now; nobody comes in between. `next`
+    /// may be asked more than once.
+    pub fn shut_as(
+        &self,
+        next: impl Fn(&BTreeMap<EngineName, String>) -> BTreeMap<EngineName, String>,
+    ) {
+        self.shut.rcu(|current| Arc::new(next(current)));
     }
 
     /// The engines whose gates start closed, and why.

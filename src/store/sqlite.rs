@@ -133,7 +133,8 @@ impl SqliteStore {
         }
     }
 
-    /// As [`Self::read`], for what tells how a command ended: no answer before it can be one.
+    /// As [`Self::read`], for what tells how a command ended: no answer before it can be one. Rows
+    /// may be looked at meanwhile; nothing is decided by them without the receipt.
     ///
     /// # Cancel safety
     /// Cancel safe: the thread does its work all the same, and nobody hears of it.
@@ -387,12 +388,16 @@ fn write(
     Ok(changed)
 }
 
-/// Whether the log was emptied: nothing that isn't in the file counts after a crash.
-fn empty_log(connection: &Connection) -> bool {
-    connection.is_autocommit()
-        && connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-            .is_ok_and(|busy| busy == 0)
+/// Empties the log: nothing that isn't in the file counts after a crash then. If not, why.
+fn empty_log(connection: &Connection) -> Result<(), String> {
+    if !connection.is_autocommit() {
+        return Err("a transaction is open".to_owned());
+    }
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("somebody else reads the file".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Reading the rows tells how a commit ended only once the log has been emptied: what a failed
@@ -401,10 +406,11 @@ fn settle_older(connection: &Connection, unsettled: &AtomicBool) -> Result<(), S
     if !unsettled.load(Ordering::Relaxed) {
         return Ok(());
     }
-    if !empty_log(connection) {
-        let reason = "an earlier commit failed half way and its log can't be emptied yet: its \
-                      outcome isn't known; look at the disk, then replay the command"
-            .to_owned();
+    if let Err(why) = empty_log(connection) {
+        let reason = format!(
+            "an earlier commit failed half way and its log can't be emptied yet ({why}): its \
+             outcome isn't known; look at the disk, then replay the command"
+        );
         return Err(StoreError::Unavailable { doing: "settle an earlier commit", reason });
     }
     unsettled.store(false, Ordering::Relaxed);
@@ -417,7 +423,7 @@ fn settle_older(connection: &Connection, unsettled: &AtomicBool) -> Result<(), S
 /// after a crash. Only once the log has been emptied and the receipt isn't there is it proven that
 /// nothing was written.
 fn settle(connection: &Connection, wanted: &Receipt, error: StoreError) -> CommitError {
-    let emptied = empty_log(connection);
+    let emptied = empty_log(connection).is_ok();
     let found = read_receipt(connection, &wanted.namespace, wanted.operation, wanted.command);
     match found {
         Ok(Ok(found)) if emptied && found.as_ref() != Some(wanted) => {
@@ -462,14 +468,14 @@ impl FenceStore for SqliteStore {
         namespace: &'a Namespace,
     ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
         let namespace = namespace.clone();
-        Box::pin(self.read_settled("read a fence", move |connection| {
+        Box::pin(self.read("read a fence", move |connection| {
             let row = read_row(connection, &namespace)?;
             Ok(LoadedFence { namespace, row })
         }))
     }
 
     fn fence_list(&self) -> StoreFuture<'_, Result<Vec<LoadedFence>, StoreError>> {
-        Box::pin(self.read_settled("list the fences", |connection| list_rows(connection)))
+        Box::pin(self.read("list the fences", |connection| list_rows(connection)))
     }
 
     fn receipt_find<'a>(

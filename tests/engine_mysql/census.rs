@@ -28,7 +28,7 @@ fn key(thread: u32) -> i32 {
 }
 
 fn proxied(thread: u32, is_writer: bool) -> ProxyView {
-    let session = ProxySession { session: SessionId(7), is_writer, in_program: false };
+    let session = ProxySession { session: SessionId(7), is_writer, in_program: !is_writer };
     ProxyView { sessions: HashMap::from([(key(thread), session)]), ..ProxyView::default() }
 }
 

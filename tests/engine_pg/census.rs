@@ -32,7 +32,7 @@ fn whys(outcome: Result<CensusCounts, Vec<Blocker>>) -> Vec<Why> {
 }
 
 fn proxied(pid: i32, is_writer: bool) -> ProxyView {
-    let session = ProxySession { session: SessionId(7), is_writer, in_program: false };
+    let session = ProxySession { session: SessionId(7), is_writer, in_program: !is_writer };
     ProxyView { sessions: HashMap::from([(pid, session)]), ..ProxyView::default() }
 }
 

@@ -490,7 +490,9 @@ fn refused(command: &Command, refusal: ControlRefusal, silent: Option<EngineErro
 /// The store couldn't be read. A pending commit stays pending.
 fn unread(line: &Line, request: Request, error: &StoreError) -> Answer {
     if line.pending() == Some(request) {
-        return Answer::refused(indeterminate(line, request));
+        let mut refusal = indeterminate(line, request);
+        refusal.message = format!("{} ({error})", refusal.message);
+        return Answer::refused(refusal);
     }
     match error {
         StoreError::Corrupt { detail, .. } => Answer::refused(ControlRefusal {
