@@ -163,7 +163,7 @@ fn a_read_from_before_the_fence_that_draws_from_a_sequence_is_waited_for() {
 
 /// A COPY swallows Syncs until it fails, and answers those behind its failure: counted by their
 /// number, the answer of one of them was taken for that of a program behind it, which then ran on
-/// without a lease.
+/// without a lease. And an error is skipped behind only where it was a pipeline's own.
 #[test]
 fn a_program_behind_a_copy_keeps_its_lease_whatever_became_of_the_syncs() {
     let site = site();
@@ -175,7 +175,14 @@ fn a_program_behind_a_copy_keeps_its_lease_whatever_became_of_the_syncs() {
     let pipelined = [copy(write), sync()].concat();
     let program = || query(write);
     let none = Vec::new();
-    let ways: [(&str, Vec<u8>, Vec<u8>); 5] = [
+    let rows = parse("", "SELECT generate_series(1, 9)");
+    let suspended = [rows, bind("", "", &[]), execute("", 1)].concat();
+    let ways: [(&str, Vec<u8>, Vec<u8>); 6] = [
+        (
+            "a portal that is suspended in front of an error",
+            none.clone(),
+            [suspended, query("SELECT nosuch"), program(), sync()].concat(),
+        ),
         (
             "the end of the COPY in front of its own Sync",
             none.clone(),

@@ -383,8 +383,8 @@ pub struct Kill {
 }
 
 impl Detail {
-    /// The text names another database. Of more than [`CLASSIFIED_DATABASES_MAX`] the rest counts as
-    /// any: each has a gate made for it, and is looked for at each gate.
+    /// The text names another database. Of more than [`CLASSIFIED_DATABASES_MAX`] the rest counts
+    /// as any: each has a gate made for it, and is looked for at each gate.
     pub(super) fn reach_database(&mut self, name: String) {
         if self.databases.contains(&name) {
             return;

@@ -64,7 +64,7 @@ pub(crate) fn sort(
         let body = bytes.get(HEADER..).unwrap_or_default();
         let body = body.get(..header.body.min(body.len())).unwrap_or_default();
         let here = at..at + HEADER + body.len();
-        if speaks(header.tag) && conversation.owed.speaks(header.tag == b'E') {
+        if speaks(header.tag) && conversation.owed.speaks() {
             mine = answers_own(conversation);
         }
         let ruling = if carries_state(header.tag) || mine && header.tag == b'C' {
@@ -172,6 +172,7 @@ fn rule(
         }
         // PortalSuspended: rows wait.
         b's' => {
+            conversation.owed.completed();
             if !mine {
                 conversation.seat.set_cursor(true);
             }

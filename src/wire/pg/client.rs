@@ -395,6 +395,9 @@ impl Message<'_, '_, '_> {
             || (judged.class == StatementClass::Write && closed);
         let (class, traits) = if now {
             (judged.class, Traits { breaks_guard: false, ..judged.traits })
+        } else if judged.class == StatementClass::TransactionControl {
+            // Drivers name their COMMIT and ROLLBACK, and these pass when reads don't.
+            (judged.class, Traits::plain())
         } else {
             (StatementClass::Read, Traits::plain())
         };

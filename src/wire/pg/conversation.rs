@@ -110,6 +110,8 @@ pub(crate) struct Conversation {
     pub(crate) fatal_seen: bool,
     /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
     pub(crate) elsewhere: HashMap<Namespace, Lease>,
+    /// A message of the client's is half-way to the engine.
+    midway: bool,
     pub(crate) gates: Arc<Gates>,
     /// The client's next program, while it is held at the closed gate.
     pub(crate) held: Waiting,
@@ -155,6 +157,7 @@ impl Conversation {
             guard_failed: false,
             fatal_seen: false,
             elsewhere: HashMap::new(),
+            midway: false,
             gates,
             held: Waiting::default(),
             route_moved: false,
@@ -281,6 +284,8 @@ impl Conversation {
     /// counts: a statement that was skipped is answered without an error.
     pub(crate) fn own_answered(&mut self, entry: &owed::Entry) {
         let done = entry.confirmed && !entry.failed;
+        // In force for the program that it was set for, and for nothing behind another answer.
+        self.guard_ready &= entry.is_lone();
         match entry.whose {
             Whose::Guard => self.guard_answered(!done),
             Whose::Undo => self.guard_failed |= !done,
@@ -319,7 +324,7 @@ impl Conversation {
         out: &mut Outgoing<'_>,
         to_client: &mut BytesMut,
     ) {
-        if self.owed.is_empty() && self.status == Status::Idle {
+        if self.owed.is_silent() && self.status == Status::Idle {
             self.tell(to_client, &refusal, Severity::Error);
             refusal::ready(to_client, Status::Idle);
             return;
@@ -336,7 +341,7 @@ impl Conversation {
         out: &mut Outgoing<'_>,
         to_client: &mut BytesMut,
     ) {
-        if self.owed.is_empty() && self.status == Status::Idle {
+        if self.owed.is_silent() && self.status == Status::Idle {
             self.tell(to_client, &refusal, Severity::Error);
             self.discard = Discard::Local(Status::Idle);
             return;
@@ -496,6 +501,15 @@ impl Conversation {
         Action::Cancel
     }
 
+    /// Whether a message of the client's is half-way to the engine now. Where it has ended, what
+    /// waited for that goes on.
+    pub(crate) fn set_midway(&mut self, midway: bool, to_engine: &mut BytesMut) {
+        let ended = std::mem::replace(&mut self.midway, midway) && !midway;
+        if ended && self.owed.is_empty() && self.forced != Forced::No {
+            self.forced_goes_on(to_engine);
+        }
+    }
+
     /// The cancel was delivered, or could not be.
     pub(crate) fn cancel_delivered(&mut self, to_engine: &mut BytesMut) {
         self.forced = self.forced.after_cancel();
@@ -512,6 +526,11 @@ impl Conversation {
 
     /// Takes a forced rollback one step on, once nothing is owed.
     fn forced_goes_on(&mut self, to_engine: &mut BytesMut) {
+        // Nothing of the proxy's own between the halves of a message: it would become part of it,
+        // and the message's end the beginning of others.
+        if self.midway {
+            return;
+        }
         match (self.forced, self.status) {
             (Forced::Cancelling { delivered: true, .. }, Status::Idle)
             | (Forced::Stopping { delivered: true }, _) => self.forced = Forced::No,

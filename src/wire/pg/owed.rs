@@ -49,9 +49,8 @@ pub(crate) struct Entry {
     pub(crate) whose: Whose,
     form: Form,
     /// How many Syncs stand here, and nothing else but Flush and COPY messages; 0 in a program.
+    /// They do nothing, and the engine may swallow them: they count for nothing.
     alone: u32,
-    /// The engine may have swallowed these Syncs.
-    maybe: bool,
     /// CopyDone and CopyFail that were forwarded in it, less those that ended a COPY by now.
     ends: u32,
     /// How many of these stand in front of its Sync.
@@ -87,7 +86,6 @@ impl Entry {
             whose,
             form,
             alone,
-            maybe: false,
             ends: 0,
             ends_before_sync: 0,
             in_copy: false,
@@ -116,6 +114,11 @@ impl Entry {
         self.number = next.number;
     }
 
+    /// Whether it stands for Syncs that nothing else belongs to.
+    pub(crate) const fn is_lone(&self) -> bool {
+        self.alone > 0
+    }
+
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
     /// client's sending.
     pub(crate) const fn lacks_sync(&self) -> bool {
@@ -129,6 +132,9 @@ pub(crate) struct Owed {
     entries: VecDeque<Entry>,
     /// The engine has said something since its last ReadyForQuery, beside what it says unasked.
     spoken: bool,
+    /// Which program an answer belongs to isn't certain any more, until nothing is owed: from here
+    /// on every program counts until a ReadyForQuery of one comes.
+    uncertain: bool,
     /// The number of the newest entry.
     number: u64,
 }
@@ -136,7 +142,7 @@ pub(crate) struct Owed {
 impl Owed {
     /// Whether no answer is to come, but perhaps to Syncs that do nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.iter().all(|entry| entry.maybe)
+        self.entries.iter().all(Entry::is_lone)
     }
 
     /// Whether nothing at all can come.
@@ -202,12 +208,7 @@ impl Owed {
             Some(entry) if entry.alone > 0 && entry.ends == 0 => {
                 entry.alone = entry.alone.saturating_add(1);
             }
-            last => {
-                // Behind such as may have been swallowed nobody knows which of them is answered.
-                let maybe = last.is_some_and(|entry| entry.maybe);
-                self.push(Whose::Client, Form::Extended { synced: true }, 1);
-                self.newest().maybe = maybe;
-            }
+            Some(_) | None => self.push(Whose::Client, Form::Extended { synced: true }, 1),
         }
     }
 
@@ -220,11 +221,11 @@ impl Owed {
 
     /// The engine says something that isn't ReadyForQuery, nor what it says unasked (notices,
     /// notifications, parameters). Answers whether another entry is in front now: no Sync in front
-    /// of what is spoken of is answered any more. An error may be that of a Sync, for all we know.
-    pub(crate) fn speaks(&mut self, error: bool) -> bool {
+    /// of what is spoken of is answered any more.
+    pub(crate) fn speaks(&mut self) -> bool {
         self.spoken = true;
         let before = self.entries.len();
-        while self.entries.front().is_some_and(|e| e.maybe || e.alone > 0 && !error) {
+        while self.entries.front().is_some_and(Entry::is_lone) {
             self.entries.pop_front();
         }
         self.entries.len() != before
@@ -249,11 +250,14 @@ impl Owed {
 
     /// A COPY has gone well: every Sync in front of its end was swallowed.
     fn copy_ended(&mut self) {
-        let Some(front) = self.entries.front_mut() else { return };
+        let uncertain = self.uncertain;
+        let Some(front) = self.entries.front_mut().filter(|_| !uncertain) else { return };
         let synced = front.form == (Form::Extended { synced: true });
         if synced && front.ends_before_sync > 0 {
             front.ends_before_sync -= 1;
             front.ends -= 1;
+            // Another end: one of the two was sent for nothing, or for another COPY.
+            self.uncertain = front.ends > 0;
             return;
         }
         while front_ends(&self.entries) == 0
@@ -297,7 +301,7 @@ impl Owed {
         front.asked = front.done;
         if failed {
             front.skipping = true;
-            if front.form == Form::Simple {
+            if front.form == Form::Simple && !self.uncertain {
                 self.skip_to_sync();
             }
         }
@@ -334,24 +338,18 @@ impl Owed {
             (true, 0) if front.lacks_sync() => None,
             (false, 1) | (true, _) => {
                 let ended = self.entries.pop_front()?;
-                if ended.copy_failed {
-                    self.doubt(&ended);
-                }
+                self.uncertain |= ended.copy_failed && self.is_doubted(&ended);
+                self.uncertain &= !self.is_empty();
                 Some(ended)
             }
         }
     }
 
     /// Of the Syncs forwarded into a COPY that failed, those behind its failure count, and nobody
-    /// here knows which these are. None of them does anything.
-    fn doubt(&mut self, failed: &Entry) {
-        let sure = match failed.form {
-            Form::Simple => failed.ends,
-            Form::Extended { .. } => failed.ends_before_sync,
-        };
-        for entry in self.entries.iter_mut().take_while(|entry| sure == 0 && entry.alone > 0) {
-            entry.maybe = true;
-        }
+    /// here knows which these are. Behind an Execute the engine skips to the first of them: then a
+    /// program behind them may be skipped, or not.
+    fn is_doubted(&self, failed: &Entry) -> bool {
+        failed.form != Form::Simple && failed.ends_before_sync == 0 && !self.is_empty()
     }
 
     /// The number a message forwarded now would belong to.
@@ -389,7 +387,7 @@ mod tests {
         let mut owed = Owed::default();
         for step in script.chars() {
             if "G1EZ".contains(step) {
-                owed.speaks("EZ".contains(step));
+                owed.speaks();
             }
             match step {
                 'Q' => drop(owed.simple(Whose::Client)),
@@ -403,14 +401,14 @@ mod tests {
                 _ => {}
             }
         }
-        owed.iter().filter(|entry| !entry.maybe).count()
+        owed.iter().filter(|entry| !entry.is_lone()).count()
     }
 
     fn drop<T>(_: T) {}
 
     /// What is forwarded (Q P S d c) and what the engine says (G E, 1 for the answer to a P, Z for
     /// a ReadyForQuery behind something, z for one behind nothing), in the order in which the
-    /// relay sees it; how many entries that count are left then.
+    /// relay sees it; how many programs are left then (Syncs that stand alone count for nothing).
     #[test]
     fn counts_what_postgres_answers() {
         for (script, left) in [
@@ -421,7 +419,7 @@ mod tests {
             ("PPP", 1),
             ("PQZ", 0),
             ("SSzz", 0),
-            ("SSz", 1),
+            ("SSz", 0),
             // COPY in a simple query: data, end; Syncs before CopyDone are ignored.
             ("QGddc1Z", 0),
             ("QGdSc1Z", 0),
@@ -437,11 +435,11 @@ mod tests {
             ("PPP11GddcS1Z", 0),
             // The engine gives up in the middle: the late end is ignored, its Sync counts.
             ("PPPS11GdEdcSZ", 0),
-            ("PPPS11GdS", 2),
+            ("PPPS11GdS", 1),
             // All of the COPY in front of its one Sync.
             ("PPPddcS11G1Z", 0),
             ("PPPddcSPPPS11G1Z", 1),
-            ("PPPddcS11G1SZ", 1),
+            ("PPPddcS11G1SZ", 0),
             // An error in a pipeline: everything to the next Sync is skipped, queries included.
             ("PQSEZ", 0),
             ("PQES", 1),
@@ -449,18 +447,25 @@ mod tests {
             ("PEQSZ", 0),
             ("PEQQPQSZ", 0),
             ("PQSQEZ", 1),
-            ("PQQPQPSQSEZ", 2),
+            ("PQQPQPSQSEZ", 1),
             ("PPPQS11EZ", 0),
             ("PQPEPQSZ", 0),
             ("PQPEPQQSZQZ", 0),
             // The error was the query's own: nothing is skipped.
-            ("PQS1EZ", 1),
+            ("PQS1EZ", 0),
             ("PQS1EZz", 0),
-            ("P1QSEZ", 1),
-            ("QSEZ", 1),
-            ("PPPQS111EZ", 1),
+            ("P1QSEZ", 0),
+            ("QSEZ", 0),
+            ("PPPQS111EZ", 0),
+            ("PQQS1EZ", 1),
+            ("PPPQQS111EZ", 1),
             // Control arm: without an error the query and the Sync have an answer each.
-            ("PQS1Z", 1),
+            ("PQS1Z", 0),
+            // An end sent for nothing in front of a COPY's own: nothing is left over that could
+            // have an error behind it skip what isn't skipped.
+            ("PPcPSdcS11G1Z", 0),
+            ("PPcPSdcS11G1ZQEZ", 0),
+            ("PPcPSdcS11G1ZQEZPQQQS11ZEZ", 1),
             // All of a COPY in front of its own Sync, and a program behind it: that one's to come.
             ("PPPdcSPPPS11G1Z", 1),
             // A COPY that fails before it reads a byte: every Sync behind it is answered, and none

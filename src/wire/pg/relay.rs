@@ -137,6 +137,7 @@ impl Relay {
     fn obey(&mut self) {
         let (order, before) = self.conversation.seat.slot().take_orders();
         if order.has(Order::ROLL_BACK) {
+            self.note_midway();
             let midway = self.client.rest.bytes > 0;
             let action =
                 self.conversation.order_roll_back(before, midway, &mut self.engine.pending);
@@ -265,8 +266,13 @@ impl Relay {
             return false;
         }
         self.cancel = None;
+        self.note_midway();
         self.conversation.cancel_delivered(&mut self.engine.pending);
         true
+    }
+
+    fn note_midway(&mut self) {
+        self.conversation.set_midway(self.client.rest.bytes > 0, &mut self.engine.pending);
     }
 
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
@@ -277,6 +283,7 @@ impl Relay {
     }
 
     fn after_step(&mut self) {
+        self.note_midway();
         if self.conversation.guard_failed {
             tracing::error!(
                 session = %self.conversation.seat.slot().id(),
@@ -355,6 +362,7 @@ impl Relay {
 
     /// Answers how many bytes are done with.
     fn sort_engine(&mut self, cx: &mut Context<'_>, chunk: &[u8]) -> usize {
+        self.note_midway();
         let mut out = Outgoing::new(chunk, &mut self.client.pending);
         let sorted = answers::sort(
             &mut self.conversation,

@@ -767,3 +767,25 @@ fn a_ready_for_query_that_nothing_was_asked_for_is_a_fault() {
     let sorted = answers::sort(&mut stage.conversation, rest, &mut out, to_engine);
     assert!(sorted.is_err());
 }
+
+/// A ROLLBACK in the middle of a client's message would become part of its body, and the end of
+/// that body the beginning of messages that nobody judged.
+#[test]
+fn w13_nothing_of_the_proxys_own_goes_between_the_halves_of_a_message() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'T'));
+        stage.client(&query("INSERT INTO t VALUES (1)"));
+        stage.engine(&ended(b'T'));
+        stage.sent();
+        stage.close();
+        let now = stage.gate.word().generation();
+        let action = stage.conversation.order_roll_back(now, true, &mut stage.to_engine);
+        assert_eq!(action, Action::Cancel);
+        stage.conversation.set_midway(true, &mut stage.to_engine);
+        stage.conversation.cancel_delivered(&mut stage.to_engine);
+        assert_eq!(stage.sent(), b"", "the cancel met nothing, and the message isn't over");
+        stage.conversation.set_midway(false, &mut stage.to_engine);
+        assert!(stage.sent().windows(8).any(|w| w == b"ROLLBACK"));
+    });
+}

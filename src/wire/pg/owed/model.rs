@@ -127,7 +127,7 @@ impl Engine {
 fn script(dice: &mut Dice, alphabet: &[char]) -> (Vec<(char, &'static str)>, bool) {
     let mut engine = Engine::default();
     let mut script = Vec::new();
-    for _ in 0..4 + dice.roll(14) {
+    for _ in 0..4 + dice.roll(24) {
         let message = alphabet[dice.roll(alphabet.len())];
         if let Some(said) = engine.hears(message) {
             script.push((message, said));
@@ -156,7 +156,7 @@ fn forward(owed: &mut Owed, message: char) {
 
 fn hear(owed: &mut Owed, said: char) {
     if said != 'Z' {
-        owed.speaks(said == 'E');
+        owed.speaks();
     }
     match said {
         '1' => owed.completed(),
@@ -186,7 +186,7 @@ fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, Stri
             story.push_str(&format!("<{said}"));
             hear(&mut owed, said);
         } else {
-            return Ok((owed.iter().filter(|entry| !entry.maybe).count(), story));
+            return Ok((owed.iter().filter(|entry| !entry.is_lone()).count(), story));
         }
         // Every ReadyForQuery of a program that is to come has an entry that stands for one.
         let mut spoken = owed.spoken;
@@ -205,7 +205,7 @@ fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, Stri
 #[test]
 fn never_too_few_are_owed_and_none_in_the_end() {
     let pipelines = ['P', 'P', 'p', 'Q', 'q', 'S'];
-    let copies = ['P', 'p', 'X', 'X', 'K', 'V', 'v', 'Q', 'd', 'd', 'D', 'c', 'c', 'S', 'S'];
+    let copies = ['P', 'p', 'X', 'X', 'K', 'V', 'v', 'Q', 'q', 'd', 'd', 'D', 'c', 'c', 'S', 'S'];
     let mut dice = Dice(0x00f3_9c1e);
     let (mut counted, mut uncounted) = (0, 0);
     for round in 0..30_000 {
