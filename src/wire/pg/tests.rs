@@ -789,3 +789,40 @@ fn w13_nothing_of_the_proxys_own_goes_between_the_halves_of_a_message() {
         assert!(stage.sent().windows(8).any(|w| w == b"ROLLBACK"));
     });
 }
+
+/// Confirmed for one program, a guard says nothing about what comes behind another answer.
+#[test]
+fn w17_a_guard_does_not_outlive_the_program_it_was_set_for() {
+    both(|stage| {
+        stage.close();
+        stage.client(&query("SELECT 1"));
+        stage.engine(&ended(b'I'));
+        stage.sent();
+        // As if it had been confirmed, and its program refused in front of it.
+        stage.conversation.guard_ready = true;
+        stage.engine(&ended(b'I'));
+        stage.client(&query("SELECT 2"));
+        let sent = stage.sent();
+        assert!(!sent.windows(8).any(|w| w == b"SELECT 2"), "it would run behind no guard");
+        assert_eq!(sent, stage.own("SET default_transaction_read_only = on"));
+    });
+}
+
+/// Drivers give their COMMIT and ROLLBACK a name: the end of a transaction passes all the same.
+#[test]
+fn w11_the_end_of_a_transaction_passes_by_name_too_when_reads_are_closed() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'T'));
+        stage.client(&query("SELECT 1"));
+        stage.engine(&ended(b'T'));
+        stage.sent();
+        stage.told();
+        stage.gate.overlay(Overlay::ClosingReads, InFlight::Finish);
+        stage.client(&[parse("S_3", "ROLLBACK"), bind("", "S_3"), execute(), sync()].concat());
+        // Writes are closed too, so the guard goes first.
+        stage.engine(&ended(b'T'));
+        assert!(stage.sent().windows(8).any(|w| w == b"ROLLBACK"), "{:?}", stage.told());
+        assert_eq!(stage.told(), Vec::<String>::new());
+    });
+}
