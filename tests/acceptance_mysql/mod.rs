@@ -17,20 +17,8 @@ use std::sync::OnceLock;
 
 use crate::acceptance::{Fenced, PATIENCE};
 use crate::support::my_wire::MyAnswer;
+pub(crate) use crate::support::on_both;
 use crate::support::{MyCluster, MyFlavour, MyOptions, MyWire, Proxy, poll};
-
-/// Each named test on either server, by the server's name.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod mariadb {
-            $(#[test] fn $name() { super::$name(crate::support::MyFlavour::MariaDb); })*
-        }
-        mod mysql {
-            $(#[test] fn $name() { super::$name(crate::support::MyFlavour::MySql); })*
-        }
-    };
-}
-pub(crate) use on_both;
 
 /// The proxy in front of the flavour's shared server.
 pub fn shared_proxy(flavour: MyFlavour) -> &'static Proxy {
