@@ -379,6 +379,7 @@ pub fn drain(report: &DrainReport, shown: Shown) -> Value {
         "import_writers": 0,
         "blockers": report.blockers.iter().map(|one| blocker(one, shown)).collect::<Vec<_>>(),
         "more_blockers": report.more_blockers,
+        "blockers_as_of": report.as_of_ms.map(at),
         "command_id": report.command.map(|key| key.command.to_string()),
         "drain_policy": report.policy.as_ref().map(drain_policy),
         "started_at": report.started_at_ms.map(at),

@@ -26,6 +26,7 @@ use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
+use crate::gate::slot::Slot;
 use crate::store::StoreError;
 use crate::store::reconcile::Reconciled;
 
@@ -146,7 +147,7 @@ impl Control {
     /// The drain of a namespace: the one that runs, or, where nobody waits, who would block it.
     pub(super) fn drain_report(&self, namespace: &Namespace) -> DrainReport {
         let line = self.known_line(namespace);
-        let running = line.and_then(|line| line.drain().0);
+        let running = line.as_ref().and_then(|line| line.drain().0);
         let Some(gate) = self.gates.known(namespace) else {
             return running.unwrap_or_default();
         };
@@ -174,7 +175,7 @@ impl Control {
         }
         let blocking: Vec<_> =
             slots.iter().filter(|slot| blocks(slot, published.generation)).collect();
-        DrainReport {
+        let now = DrainReport {
             active_writers: blocking.len() as u64,
             read_leases,
             blockers: blocking
@@ -184,6 +185,12 @@ impl Control {
                 .collect(),
             more_blockers: blocking.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64,
             ..DrainReport::default()
+        };
+        let draining = published.policy.state == FenceState::SourceDraining;
+        let last = line.filter(|_| draining).and_then(|l| l.unproven(published.policy.revision));
+        match last {
+            Some(last) => with_last_look(now, last, &slots),
+            None => now,
         }
     }
 
@@ -418,6 +425,28 @@ impl Control {
         } else {
             Err("recovery has not finished: fences are being read from the store")
         }
+    }
+}
+
+/// What the proxy sees of its own sessions now, and behind it what the engine alone had named when
+/// it was last asked: nothing of a session that is gone, or whose lease it was.
+fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> DrainReport {
+    let named = |id: &SessionId| now.blockers.iter().any(|one| one.session == Some(*id));
+    let there = |id: &SessionId| slots.iter().any(|slot| slot.id() == *id);
+    let mut blockers = now.blockers.clone();
+    let counts = |one: &BlockerReport| {
+        !["writer", "reader", "orphan"].contains(&one.class)
+            && one.session.as_ref().is_none_or(|id| there(id) && !named(id))
+    };
+    blockers.extend(last.blockers.into_iter().filter(counts));
+    let more = blockers.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64;
+    blockers.truncate(limits::BLOCKERS_SHOWN_MAX);
+    DrainReport {
+        blockers,
+        more_blockers: now.more_blockers.max(last.more_blockers) + more,
+        as_of_ms: last.as_of_ms,
+        reason: last.reason,
+        ..now
     }
 }
 

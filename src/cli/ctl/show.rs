@@ -206,6 +206,7 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     line("held", held(body.pointer("/fence/held")));
     line("drain", drain(body));
     line("waits for", of("/drain/reason"));
+    line("as of", last_look(body));
     line("policy", policy(body));
     line("validation", of("/fence/validation/result"));
     line("boundary", proof::boundary(body));
@@ -298,6 +299,14 @@ fn drain(body: &Value) -> String {
         parts.push(("until", "/drain/deadline_at"));
     }
     joined(body, &parts)
+}
+
+/// When what is shown of the engine was seen, where nobody asks it now; `-` where somebody does.
+fn last_look(body: &Value) -> String {
+    match text(body, "/drain/blockers_as_of").as_str() {
+        "-" => "-".to_owned(),
+        at => format!("{at}: what the engine said when it was last asked; a replay asks it again"),
+    }
 }
 
 /// The drain's policy in words.

@@ -581,6 +581,15 @@ fn a_drain_that_nobody_runs_says_so_instead_of_counting() {
         fake.run(&["inspect", "old/app"]).1
     };
     assert!(shown("idle").contains("replay the last command"));
+    let mut body = inspected("SOURCE_DRAINING", 1);
+    body["drain"] = blockers();
+    body["drain"]["phase"] = json!("idle");
+    body["drain"]["blockers_as_of"] = json!("2026-11-30T08:53:49.952Z");
+    let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+    let (_, out, _) = fake.run(&["inspect", "old/app"]);
+    for part in ["as of          2026-11-30T08:53:49.952Z", "a replay asks it again", "SESSION"] {
+        assert!(out.contains(part), "{part} is missing:\n{out}");
+    }
     let running = shown("engine_lock");
     assert!(running.contains("writers 0, phase engine_lock"), "{running}");
     assert!(!running.contains("replay"), "{running}");

@@ -222,6 +222,45 @@ async fn residue_is_named_and_waited_for() {
     assert_eq!(code(&drain.await.unwrap()), ControlCode::Applied);
 }
 
+/// Somebody who comes after the DRAINING answer sees what is in the way, and how old the news is.
+#[tokio::test]
+async fn what_the_engine_named_is_shown_until_it_is_asked_again() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let seen = rig.inspect().await.sight.drain;
+    let named: Vec<_> = seen.blockers.iter().map(|one| one.class).collect();
+    assert_eq!((named, seen.active_writers), (vec!["writer"], 1), "as the proxy itself sees it");
+    lease.answered();
+    assert!(rig.inspect().await.sight.drain.blockers.is_empty(), "it is known to have ended");
+    let before = rig.clock.now_ms();
+    rig.engine.residue(vec![blocker(42, Why::DirectInTransaction)]);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let line = |rig: &Rig| {
+        let lines = rig.control.namespaces();
+        lines.into_iter().find(|line| line.namespace == namespace()).unwrap().drain
+    };
+    for seen in [rig.inspect().await.sight.drain, line(&rig)] {
+        let named: Vec<_> = seen.blockers.iter().map(|one| one.engine_pid).collect();
+        assert_eq!((named, seen.phase.name()), (vec![Some(42)], "idle"));
+        assert!(seen.as_of_ms.is_some_and(|at| at >= before), "{seen:?}");
+    }
+    // An engine that couldn't be asked is the news as well.
+    rig.engine.unreachable(true);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let seen = rig.inspect().await.sight.drain;
+    assert!(seen.reason.unwrap().contains("connection refused"));
+    // A fence that stands, or is gone, has nothing in the way.
+    rig.engine.unreachable(false);
+    rig.engine.residue(Vec::new());
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    for _ in 0..2 {
+        let seen = rig.inspect().await.sight.drain;
+        assert!(seen.blockers.is_empty() && seen.as_of_ms.is_none(), "{seen:?}");
+        rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    }
+}
+
 #[tokio::test]
 async fn something_found_after_the_boundary_starts_it_over() {
     let rig = Rig::new().await;

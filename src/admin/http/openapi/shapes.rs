@@ -316,6 +316,7 @@ pub(super) const SHAPES: &[Shape] = &[
             ("import_writers", "count"),
             ("blockers", "Blocker[]"),
             ("more_blockers", "count"),
+            ("blockers_as_of", "time?"),
             ("command_id", "uuid?"),
             ("drain_policy", "DrainPolicy?"),
             ("started_at", "time?"),
