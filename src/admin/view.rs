@@ -15,7 +15,7 @@ use crate::control::answer::{
     NamespaceLine, Sight, Unavailable,
 };
 use crate::control::instant::rfc3339_ms;
-use crate::control::status::{Capabilities, Inspection, SessionLine};
+use crate::control::status::{Capabilities, Inspection, SessionLine, Silence};
 use crate::fence::command::CommandKind;
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{
@@ -75,6 +75,10 @@ pub fn inspection(inspection: &Inspection, shown: Shown) -> Value {
     });
     if let Some(why) = &inspection.unreadable {
         view["receipts_error"] = json!(why);
+    }
+    if let Some(Silence { kind, words }) = &inspection.silence {
+        view["identity_error"] = json!(words);
+        view["identity_error_kind"] = json!(kind);
     }
     view
 }

@@ -36,6 +36,20 @@ pub enum InspectError {
     /// Neither a database nor a fence record.
     #[error("there is no database {0} and no fence record of it; check the name")]
     NotFound(Namespace),
+    /// No engine of that name is configured, and there is no fence record.
+    #[error(
+        "no engine {:?} is configured; engines: {engines}. A namespace is written engine/database, \
+         such as {first}/app; a new engine goes into the settings, then reload",
+        namespace.engine().as_str()
+    )]
+    NoEngine {
+        /// What was asked for.
+        namespace: Namespace,
+        /// The names that there are, separated by commas.
+        engines: String,
+        /// One of them.
+        first: String,
+    },
     /// The store can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -50,6 +64,17 @@ pub struct Inspection {
     pub receipts: Vec<Receipt>,
     /// Why the receipts can't be shown, where one of them can't be read.
     pub unreadable: Option<String>,
+    /// Why the live database isn't known, where the engine was asked for it.
+    pub silence: Option<Silence>,
+}
+
+/// Why an engine didn't say which database is live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// A stable word: `missing`, or a family of [`crate::engine::EngineError`].
+    pub kind: &'static str,
+    /// The engine's or the system's words, and what to do.
+    pub words: String,
 }
 
 /// What this build and process can do.
@@ -245,6 +270,19 @@ impl Control {
         (!nothing).then(|| self.sight_from(namespace, truth, live))
     }
 
+    /// What to say of a namespace whose engine isn't configured.
+    #[must_use]
+    pub fn no_engine(&self, namespace: &Namespace) -> InspectError {
+        let engines = self.engines();
+        let names: Vec<&str> = engines.keys().map(|name| name.as_str()).collect();
+        InspectError::NoEngine {
+            namespace: namespace.clone(),
+            engines: names.join(", "),
+            // A configuration without any engine doesn't start.
+            first: names.first().copied().unwrap_or("old").to_owned(),
+        }
+    }
+
     /// Inspects one namespace.
     ///
     /// # Cancel safety
@@ -259,6 +297,7 @@ impl Control {
     ) -> Result<Inspection, InspectError> {
         let truth = self.truth(namespace, false).await?;
         let mut live = None;
+        let mut silence = None;
         let bound = Duration::from_millis(limits::INSPECT_ENGINE_MS);
         let engine = self.engine_of(namespace);
         let no_record = matches!(truth.view, ControlView::NoRecord { .. });
@@ -268,11 +307,23 @@ impl Control {
                 Ok(Ok(LiveDatabase::Missing)) if no_record => {
                     return Err(InspectError::NotFound(namespace.clone()));
                 }
-                Ok(Ok(LiveDatabase::Missing)) => {}
-                Ok(Err(error)) => tracing::debug!(%namespace, %error, "no live identity"),
-                Err(_) => tracing::debug!(%namespace, "no live identity within the bound"),
+                Ok(Ok(LiveDatabase::Missing)) => {
+                    let words = format!("engine {} has no such database", namespace.engine());
+                    silence = Some(Silence { kind: "missing", words });
+                }
+                Ok(Err(error)) => {
+                    silence = Some(Silence { kind: error.family(), words: error.to_string() });
+                }
+                Err(_) => {
+                    let words = format!(
+                        "engine {} did not say which database it is within {bound:?}: it is \
+                         overloaded or blocked",
+                        namespace.engine()
+                    );
+                    silence = Some(Silence { kind: "timeout", words });
+                }
             },
-            None if no_record => return Err(InspectError::NotFound(namespace.clone())),
+            None if no_record => return Err(self.no_engine(namespace)),
             None => {}
         }
         let owner = truth.view.record().map(|record| record.operation);
@@ -287,7 +338,8 @@ impl Control {
             Err(error @ StoreError::Corrupt { .. }) => (Vec::new(), Some(error.to_string())),
             Err(error) => return Err(error.into()),
         };
-        Ok(Inspection { sight: self.sight_from(namespace, truth, live), receipts, unreadable })
+        let sight = self.sight_from(namespace, truth, live);
+        Ok(Inspection { sight, receipts, unreadable, silence })
     }
 
     /// Whether any fence state exists for a namespace: then it can be inspected even where

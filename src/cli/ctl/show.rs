@@ -199,9 +199,15 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
         ("database", "/fence/incarnation/database_id"),
     ];
     let identity = joined(body, &incarnation);
-    let unknown = "not known: the engine did not say which database this is; see the proxy's log";
-    line("identity", if identity == "-" { unknown.to_owned() } else { identity });
-    line("live engine", live_engine(body));
+    let silence = of("/identity_error");
+    let unknown = match silence.as_str() {
+        "-" => "the engine did not say which database this is; see the proxy's log",
+        told => told,
+    };
+    let known = identity != "-";
+    line("identity", if known { identity } else { format!("not known: {}", plain(unknown)) });
+    let live = if known && silence != "-" { plain(&silence) } else { live_engine(body) };
+    line("live engine", live);
     line("since", of("/fence/last_transition_at"));
     line("held", held(body.pointer("/fence/held")));
     line("drain", drain(body));

@@ -644,3 +644,28 @@ fn the_key_comes_from_a_file_or_the_environment() {
     assert_eq!(code, exit::USAGE);
     assert!(err.contains("/nowhere"), "{err}");
 }
+
+/// What the engine said, and exit 4 where asking again doesn't help.
+#[test]
+fn an_engine_that_does_not_say_which_database_it_is_is_quoted() {
+    let words = "engine old denied identity: Access denied (1044); grant it";
+    for (kind, expected) in [
+        ("denied", exit::REFUSED),
+        ("missing", exit::REFUSED),
+        ("unreachable", exit::UNKNOWN),
+        ("timeout", exit::UNKNOWN),
+    ] {
+        let mut body = inspected("UNFENCED", 0);
+        body["fence"]["incarnation"] = json!({ "engine_id": null, "database_id": null });
+        body["identity_error"] = json!(words);
+        body["identity_error_kind"] = json!(kind);
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        let (code, _, err) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
+        assert_eq!(code, expected, "{kind}: {err}");
+        assert!(err.contains("No command was sent") && err.contains(words), "{err}");
+        assert!(fake.posts().is_empty());
+        let (code, out, _) = fake.run(&["inspect", "old/app"]);
+        assert_eq!(code, exit::DONE);
+        assert!(out.contains(&format!("not known: {words}")), "{out}");
+    }
+}

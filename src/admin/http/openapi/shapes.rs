@@ -105,6 +105,8 @@ pub(super) const SHAPES: &[Shape] = &[
             ("receipts", "Receipt[]"),
             ("drain", "Drain"),
             ("receipts_error?", "text"),
+            ("identity_error?", "text"),
+            ("identity_error_kind?", "text"),
         ],
     ),
     answer(
