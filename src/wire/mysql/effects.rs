@@ -70,9 +70,9 @@ impl Conversation {
     }
 
     /// The rules that the next text is read by. Bit 0x200 of the status isn't believed alone: a
-    /// routine that sets `sql_mode` leaves it behind, while the engine puts the mode back (MySQL 9.7
-    /// and MariaDB 10.11, in procedures, functions, triggers and views over them). Where it isn't
-    /// what the texts say, either may be.
+    /// routine that sets `sql_mode` leaves it behind, while the engine puts the mode back (MySQL
+    /// 9.7 and MariaDB 10.11, in procedures, functions, triggers and views over them). Where it
+    /// isn't what the texts say, either may be.
     pub(crate) fn lexing(&self) -> MyLexing {
         let no_backslash_escapes = self.lexing.no_backslash_escapes.or(self.escapes_told());
         MyLexing { no_backslash_escapes, ..self.lexing }
