@@ -1,8 +1,8 @@
 //! What a session's own statements change in it, and what a fence makes of it, on both servers.
 //!
 //! The proxy reads a text by the modes, at the schema and with the prepared names that the session
-//! has on the engine. Each test changes them in a way that is easy to misread (a scope, a routine, a
-//! body with semicolons, a change of user, a name too many), and then tries to write under the
+//! has on the engine. Each test changes them in a way that is easy to misread (a scope, a routine,
+//! a body with semicolons, a change of user, a name too many), and then tries to write under the
 //! fence by what a misreading would believe. The engine is the oracle: a session straight to it
 //! goes the same way first. Nothing may change in the fenced schema; what is harmless goes on.
 
