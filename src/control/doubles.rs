@@ -8,7 +8,7 @@
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
 //! engine is shut, `app` after a reload. Closing needs no evidence; opening takes the engine's own
-//! word, or the end of the fence.
+//! word, or the end of the fence: what an engine said last counts until it says something else.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,6 +26,13 @@ use crate::telemetry::spawn::spawn_named;
 
 /// A source fence that stands, and the database it was acquired on.
 type Standing = (Namespace, Identity);
+
+/// What is known from one look to the next. One at a time looks.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// What each configured engine said last, however long ago.
+    last: BTreeMap<EngineName, Server>,
+}
 
 /// Asks with a bound; `None` where there is no answer.
 async fn bounded<T, E: std::fmt::Display>(
@@ -102,14 +109,16 @@ impl Control {
     pub(super) async fn look_for_doubles(
         self: &Arc<Self>,
     ) -> Result<Arc<BTreeMap<EngineName, String>>, StoreError> {
-        let _turn = self.looking.lock().await;
+        let mut seen = self.looking.lock().await;
         let fences = standing(&self.store.fence_list().await?);
         // At the start they are asked in any case, so that sessions are known to be of these runs.
         let asks = !fences.is_empty() || !self.ready();
         // One sight of the engines for the whole look: one that comes meanwhile stays shut.
         let engines = self.engines();
         let servers = if asks { self.servers(&engines).await } else { BTreeMap::new() };
-        let found = self.doubles(&fences, &engines, &servers).await;
+        seen.last.retain(|engine, _| engines.contains_key(engine));
+        seen.last.extend(servers.iter().map(|(engine, server)| (engine.clone(), server.clone())));
+        let found = self.doubles(&fences, &engines, &servers, &seen).await;
         let before = self.gates.shut_engines();
         for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
             tracing::error!(%engine, "{why}");
@@ -160,6 +169,7 @@ impl Control {
         fences: &[Standing],
         engines: &Engines,
         servers: &BTreeMap<EngineName, Server>,
+        seen: &Seen,
     ) -> BTreeMap<EngineName, String> {
         let mut found = BTreeMap::new();
         for fence in fences {
@@ -177,10 +187,12 @@ impl Control {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
+                // Silence takes nothing back.
+                if seen.last.get(name).is_some_and(|server| is_the_fenced(server, identity)) {
+                    found.insert(name.clone(), is_double(name, fence));
+                    continue;
+                }
                 match servers.get(name) {
-                    Some(server) if is_the_fenced(server, identity) => {
-                        found.insert(name.clone(), is_double(name, fence));
-                    }
                     None if !in_place && !found.contains_key(name) => {
                         found.insert(name.clone(), may_be_double(name, fence));
                     }

@@ -88,6 +88,38 @@ async fn the_fenced_server_under_another_name_is_closed_until_the_fence_is_relea
     assert!(may_write_to(&swapped, "new/app") && may_write_to(&swapped, "new/seen_later"));
 }
 
+/// A question without an answer takes nothing back of what an earlier answer said.
+#[tokio::test]
+async fn an_engine_that_was_seen_to_be_the_fenced_server_stays_shut_while_it_is_silent() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let alias = ScriptedEngine::default();
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("alias", &alias)]));
+    next.control.recover().await.unwrap();
+    assert!(!may_write_to(&next, "alias/app"));
+    alias.unreachable(true);
+    let what = "VIOLATION: the fenced server is opened by a question that it didn't answer";
+    for _ in 0..2 {
+        next.control.look_again().await;
+        assert!(!may_write_to(&next, "alias/app"), "{what}");
+        assert!(why(&next, "alias/app").await.contains("is the server that old/app"));
+    }
+    // Its own word as another server opens it, and so does the end of the fence.
+    alias.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && !next.may_write());
+    let again = rig.restarted_with(engines([("old", &rig.engine), ("alias", &rig.engine)]));
+    again.control.recover().await.unwrap();
+    assert!(!may_write_to(&again, "alias/app"));
+    let answer = again.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    rig.engine.unreachable(true);
+    again.control.look_again().await;
+    assert!(may_write_to(&again, "alias/app"), "no fence is left");
+}
+
 #[tokio::test]
 async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is_not_seen() {
     let rig = Rig::new().await;
