@@ -21,6 +21,7 @@ use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::fence::record::Identity;
 use crate::fence::state::FenceState;
+use crate::gate::registry::Gate;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
@@ -74,6 +75,13 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
         .filter(|record| record.state.is_active())
         .filter_map(|record| Some((record.namespace.clone(), record.identity.clone()?)))
         .collect()
+}
+
+/// Closes a gate of an engine that is shut: by what the gate itself shows. Needs no evidence.
+fn close(gate: &Gate) {
+    if gate.published().policy.state != FenceState::UnknownUnavailable {
+        gate.close_as_unknown();
+    }
 }
 
 fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
@@ -131,10 +139,7 @@ impl Control {
         for gate in self.gates.all() {
             let engine = gate.namespace().engine();
             if now.contains_key(engine) {
-                // By the gate, not by what the map said before; closing needs no evidence.
-                if gate.published().policy.state != FenceState::UnknownUnavailable {
-                    gate.close_as_unknown();
-                }
+                close(&gate);
             } else if let Some(why) = before.get(engine) {
                 self.open_again(gate.namespace(), why).await;
             }
@@ -223,8 +228,8 @@ impl Control {
     }
 
     /// Replaces the engines; drains and locks that run keep theirs. While a source fence stands, a
-    /// new engine is shut until it has said which server it is; then the locks of fences whose
-    /// engine is there again are taken.
+    /// new engine is shut until it has said which server it is, with all gates of its name; then
+    /// the locks of fences whose engine is there again are taken.
     pub fn replace_engines(self: &Arc<Self>, engines: Engines) {
         let old = self.engines();
         let fenced = self.gates.all().iter().any(|gate| gate.published().policy.state.is_active());
@@ -236,6 +241,12 @@ impl Control {
             }
             shut
         });
+        // The name may have gates, of a fence that is over or of an earlier engine; those that are
+        // made from here on start closed.
+        let shut = self.gates.shut_engines();
+        let mut gates = self.gates.all();
+        gates.retain(|gate| shut.contains_key(gate.namespace().engine()));
+        gates.iter().for_each(|gate| close(gate));
         self.store_engines(engines);
         let control = Arc::clone(self);
         drop(spawn_named("engines-replaced", async move { control.take_up_engines().await }));

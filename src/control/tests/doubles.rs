@@ -138,6 +138,25 @@ async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is
     assert!(may_write_to(&next, "new/app") && !next.may_write());
 }
 
+/// The name that comes back with a reload has a gate, made for the record of a fence that is over.
+#[tokio::test]
+async fn a_gate_that_was_there_before_its_engine_came_is_closed_with_it() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    // Renamed, and fenced under its new name.
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    renamed.control.recover().await.unwrap();
+    let prod = Namespace::parse("prod/app").unwrap();
+    let answer = renamed.run(Command { namespace: prod, ..patient(2, 3) }).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    assert!(!may_write_to(&renamed, "prod/app") && renamed.may_write());
+    let both = engines([("prod", &rig.engine), ("old", &rig.engine)]);
+    renamed.control.replace_engines(both);
+    assert!(!renamed.may_write(), "VIOLATION: the fenced database is open under its old name");
+}
+
 #[tokio::test]
 async fn a_fenced_server_that_is_seen_in_its_place_leaves_the_others_alone() {
     let rig = Rig::new().await;
