@@ -157,6 +157,62 @@ async fn a_gate_that_was_there_before_its_engine_came_is_closed_with_it() {
     assert!(!renamed.may_write(), "VIOLATION: the fenced database is open under its old name");
 }
 
+/// At a start an engine that is silent isn't shut while the fenced one is in its place; but it is
+/// asked until it has answered.
+#[tokio::test]
+async fn an_engine_that_did_not_answer_at_the_start_is_asked_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = engines([("old", &rig.engine), ("alias", &alias), ("new", &target)]);
+    let next = rig.restarted_with(named);
+    next.control.recover().await.unwrap();
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    next.control.look_again().await;
+    alias.unreachable(false);
+    next.control.look_again().await;
+    let what = "VIOLATION: nobody listens when the fenced server says its other name";
+    assert!(!may_write_to(&next, "alias/app") && !may_write_to(&next, "alias/later"), "{what}");
+    assert!(may_write_to(&next, "new/app"));
+    // When all have answered, and none is shut, nobody is asked any more.
+    target.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    let asked = target.count("server");
+    next.control.look_again().await;
+    assert_eq!(target.count("server"), asked);
+}
+
+#[tokio::test]
+async fn a_new_engine_that_does_not_answer_stays_shut_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = [("old", &rig.engine), ("alias", &alias), ("new", &target)];
+    rig.control.replace_engines(engines(named));
+    rig.until("the look", |_| alias.count("server") + target.count("server") >= 2).await;
+    let what = "VIOLATION: an engine is opened that has not said which server it is";
+    for _ in 0..2 {
+        rig.control.look_again().await;
+        assert!(!may_write_to(&rig, "alias/app") && !may_write_to(&rig, "new/app"), "{what}");
+    }
+    let why = why(&rig, "new/app").await;
+    assert!(why.contains("may be the server") && why.contains("new does not answer"), "{why}");
+    assert!(!why.contains("old is not seen"), "it is: {why}");
+    alias.unreachable(false);
+    target.unreachable(false);
+    rig.control.look_again().await;
+    assert!(may_write_to(&rig, "new/app") && !may_write_to(&rig, "alias/app"));
+}
+
 #[tokio::test]
 async fn a_fenced_server_that_is_seen_in_its_place_leaves_the_others_alone() {
     let rig = Rig::new().await;
