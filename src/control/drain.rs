@@ -310,7 +310,7 @@ impl Run<'_> {
         };
         self.point(Point::AfterCensus).await;
         self.enter(DrainPhase::EngineLock);
-        let Some(lock) = self.lock().await? else {
+        let Some(lock) = self.lock(&before.identity).await? else {
             return Ok(None);
         };
         self.point(Point::AfterLock).await;
@@ -420,8 +420,9 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the engine's own locks as far as the mode and the engine allow.
-    async fn lock(&mut self) -> Result<Option<EngineLock>, Stop> {
+    /// Takes the engine's own locks as far as the mode and the engine allow, on the database that
+    /// the census was of and on no other.
+    async fn lock(&mut self, wanted: &Identity) -> Result<Option<EngineLock>, Stop> {
         let mode = self.ticket.settings.engine_lock;
         let without = |outcome: String| {
             Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
@@ -431,8 +432,8 @@ impl Run<'_> {
         }
         let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);
         let namespace = &self.line.namespace;
-        let taken = self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
-        match taken {
+        let (locks, bounds) = (&self.control.locks, (wait, wanted));
+        match locks.take(namespace, self.lock, engine.as_ref(), bounds).await {
             Ok(coverage) => {
                 self.lock_number = coverage.number;
                 let outcome = "granted: every transaction that wrote to a table had ended";

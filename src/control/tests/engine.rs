@@ -44,6 +44,7 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     evidence: Option<Identity>,
+    locks_at: Option<Identity>,
     live: Option<Identity>,
     standby: bool,
     restarts: i64,
@@ -148,6 +149,11 @@ impl ScriptedEngine {
     /// `None` is the live one's again.
     pub(crate) fn evidence_of(&self, identity: Option<Identity>) {
         self.script().evidence = identity;
+    }
+
+    /// New connections, which locks are taken on, reach another database; `None` is the live one.
+    pub(crate) fn locks_at(&self, identity: Option<Identity>) {
+        self.script().locks_at = identity;
     }
 
     /// From now on another database answers.
@@ -291,6 +297,7 @@ impl Observation for ScriptedObservation {
 
 struct ScriptedLock {
     engine: ScriptedEngine,
+    identity: Identity,
     lost: watch::Receiver<bool>,
     id: usize,
 }
@@ -313,6 +320,10 @@ impl Drop for ScriptedLock {
 pub(super) const LOCK_HOLDER_PID: i32 = 999_999;
 
 impl HeldLock for ScriptedLock {
+    fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
     fn backend_pid(&self) -> i32 {
         LOCK_HOLDER_PID
     }
@@ -398,6 +409,7 @@ impl EnginePort for ScriptedEngine {
         if let Err(error) = self.ask("lock".to_owned()) {
             return ready(Err(error.into()));
         }
+        let live = self.live();
         let mut script = self.script();
         let namespace = namespace.to_string();
         match script.lock_attempts.pop_front().unwrap_or(LockScript::Granted) {
@@ -418,8 +430,10 @@ impl EnginePort for ScriptedEngine {
         let (holder, lost) = watch::channel(false);
         script.holders.push(holder);
         let id = script.holders.len() - 1;
+        let identity = script.locks_at.clone().unwrap_or(live);
         drop(script);
-        ready(Ok(Box::new(ScriptedLock { engine: self.clone(), lost, id }) as Box<dyn HeldLock>))
+        let lock = ScriptedLock { engine: self.clone(), identity, lost, id };
+        ready(Ok(Box::new(lock) as Box<dyn HeldLock>))
     }
 
     fn mark_boundary<'a>(
