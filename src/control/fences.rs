@@ -225,6 +225,7 @@ impl Control {
             Ok(answer) => answer,
             Err(death) => {
                 let answer = self.died(line, request, &death.to_string());
+                self.leave_lock_of_the_dead(line).await;
                 self.tell(&actor, &command, &Story::new(), &answer);
                 answer
             }

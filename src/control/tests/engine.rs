@@ -37,6 +37,7 @@ struct Script {
     unanswered_at: Option<&'static str>,
     missing: bool,
     panics: bool,
+    panics_at: Option<&'static str>,
     survives_terminate: bool,
     lock_attempts: VecDeque<LockScript>,
     holders: Vec<watch::Sender<bool>>,
@@ -141,6 +142,11 @@ impl ScriptedEngine {
         self.script().panics = yes;
     }
 
+    /// The next question that begins like this ends the task that asks it.
+    pub(crate) fn panics_at(&self, question: &'static str) {
+        self.script().panics_at = Some(question);
+    }
+
     pub(crate) fn survives_terminate(&self) {
         self.script().survives_terminate = true;
     }
@@ -238,6 +244,11 @@ impl ScriptedEngine {
         let mut script = self.script();
         script.log.push(what);
         assert!(!script.panics, "the scripted engine panics on request");
+        let asked = script.log.last();
+        if script.panics_at.is_some_and(|at| asked.is_some_and(|asked| asked.starts_with(at))) {
+            script.panics_at = None;
+            panic!("the scripted engine panics on request");
+        }
         let failing = script.unanswered_at.filter(|at| script.log.last().is_some_and(|l| l == at));
         if failing.is_some() {
             script.unanswered_at = None;
