@@ -157,6 +157,25 @@ async fn a_gate_that_was_there_before_its_engine_came_is_closed_with_it() {
     assert!(!renamed.may_write(), "VIOLATION: the fenced database is open under its old name");
 }
 
+/// A release that was about to open a gate when its engine was found to be the fenced one.
+#[tokio::test]
+async fn what_is_published_while_an_engine_is_being_shut_opens_nothing() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    let truth = rig.control.truth(&namespace(), false).await.unwrap();
+    let persisted = truth.persisted.unwrap();
+    let rules = rig.control.rules(&namespace(), persisted.record());
+    assert!(rig.control.apply(&rig.gate(), &persisted, rules) && rig.may_write());
+    // It has asked whether the engine is shut. Now it is, and the gate is closed with it.
+    let engine = namespace().engine().clone();
+    rig.control.gates.shut([(engine, "a double".to_owned())].into());
+    rig.gate().close_as_unknown();
+    let applied = rig.control.apply(&rig.gate(), &persisted, rules);
+    assert!(!rig.may_write(), "VIOLATION: a gate is open at an engine that is shut");
+    assert!(!applied);
+}
+
 /// At a start an engine that is silent isn't shut while the fenced one is in its place; but it is
 /// asked until it has answered.
 #[tokio::test]
