@@ -670,13 +670,13 @@ fn a_command_that_joins_a_drain_needs_a_policy_that_is_one() {
         let draining = view(kind.draining().unwrap());
         let asks = |deadline_ms: u64| {
             let mut command = sample::command(kind, &draining, 1, 10);
-            let policy = match &mut command.arguments {
-                Arguments::AcquireSourceWriteFence { drain_policy, .. }
-                | Arguments::SetSourceReadFence { drain_policy }
-                | Arguments::SealTargetImport { drain_policy } => drain_policy,
-                other => panic!("{other:?} doesn't drain"),
+            let (Arguments::AcquireSourceWriteFence { drain_policy, .. }
+            | Arguments::SetSourceReadFence { drain_policy }
+            | Arguments::SealTargetImport { drain_policy }) = &mut command.arguments
+            else {
+                panic!("{kind} doesn't drain");
             };
-            *policy = Some(DrainPolicy {
+            *drain_policy = Some(DrainPolicy {
                 deadline_ms,
                 on_deadline: OnDeadline::Fail,
                 in_flight: None,
