@@ -112,9 +112,9 @@ impl Control {
         self.metrics.changes.stir();
     }
 
-    /// Has the gate do as committed; answers whether it does. A look (`control/doubles.rs`) shuts an
-    /// engine first and closes its gates then, so it is asked again behind the opening: one of the
-    /// two sees the other.
+    /// Has the gate do as committed; answers whether it does. A look (`control/doubles.rs`) shuts
+    /// an engine first and closes its gates then, so it is asked again behind the opening: one of
+    /// the two sees the other.
     pub(super) fn apply(&self, gate: &Gate, persisted: &Persisted, rules: Rules) -> bool {
         gate.apply(Authority::Committed(persisted), rules);
         let shut = self.gates.is_shut(gate.namespace().engine());
