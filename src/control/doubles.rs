@@ -8,9 +8,9 @@
 //! (invariant 4). Otherwise one that is silent at a start is open, and asked until it has answered.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
-//! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening takes
-//! the engine's own word, or the end of the fence: what an engine said last counts until it says
-//! something else.
+//! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening
+//! takes the engine's own word, or the end of the fence: what an engine said last counts until it
+//! says something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
