@@ -14,7 +14,6 @@ use super::model::{Approvers, CLASSES, Fate, Heard, Kind, Line, Request, Scene, 
 use super::*;
 use crate::control::status::InspectError;
 use crate::engine::Why;
-use crate::fence::command::CommandKind;
 use crate::fence::receipt::Receipt;
 use crate::gate::admission::Refusal;
 use crate::store::{Commit, CommitError, LoadedFence, Persisted, StoreError, StoreFuture};
@@ -548,9 +547,4 @@ fn command(request: Request) -> Command {
 /// The code's state of the same name.
 fn real(state: State) -> FenceState {
     FenceState::ALL.into_iter().find(|real| real.name() == state.name()).unwrap()
-}
-
-/// The code's kind of the same name.
-pub(super) fn real_kind(kind: Kind) -> CommandKind {
-    CommandKind::ALL.into_iter().find(|real| real.name() == kind.name()).unwrap()
 }
