@@ -242,7 +242,8 @@ fn acceptance_20_no_catalog_of_all_databases_is_locked_by_a_fence() {
     let operation = fenced.site.fence();
     let shared = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
                    JOIN pg_stat_activity a ON a.pid = l.pid
-                  WHERE c.relisshared AND a.application_name LIKE 'fencewire/%' AND datname = '{db}'";
+                  WHERE c.relisshared AND a.datname = '{db}'
+                    AND a.application_name LIKE 'fencewire/%'";
     assert_eq!(cluster().sql("postgres", &fenced.text(shared)), "0");
     let mut reindex = through_proxy().tool("reindexdb", &other.site.db);
     run(reindex.env("PGOPTIONS", "-c lock_timeout=30s").arg(&other.site.db));
