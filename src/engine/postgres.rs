@@ -41,7 +41,7 @@ const IDENTITY: &str = concat!(
     "SELECT (SELECT system_identifier::text FROM pg_control_system()), ",
     "CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint()) ",
     "ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4 END, ",
-    "(SELECT oid::int8 FROM pg_database WHERE datname = current_database()), ",
+    "(SELECT datid::int8 FROM pg_stat_get_activity(pg_backend_pid())), ",
     micros!("pg_postmaster_start_time()"),
     ", pg_is_in_recovery(), current_setting('server_version_num')::int4, ",
     micros!("clock_timestamp()"),

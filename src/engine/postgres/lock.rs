@@ -43,11 +43,14 @@ macro_rules! tables {
 }
 
 /// Tables that this transaction hasn't locked yet, in an order that all holders share.
+///
+/// Which database this is is asked of the activity: `pg_database` would stay locked as long as the
+/// fence, and a REINDEX of it from any database would have all logins queue behind itself.
 const MISSING: &str = tables!(
     "format('%I.%I', n.nspname, c.relname)",
     "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
      AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
-     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) \
+     AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid()))) \
      ORDER BY c.oid"
 );
 
@@ -67,7 +70,7 @@ const COVERAGE: &str = concat!(
         "format('%I.%I', n.nspname, c.relname) AS name",
         "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
          AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
-         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+         AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid())))"
     ),
     ") t",
 );
@@ -76,7 +79,7 @@ const COVERAGE: &str = concat!(
 const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) FROM pg_locks l \
     JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE l.locktype = 'relation' AND l.granted AND c.relpersistence <> 't' \
-    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid())) \
     AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', \
     'ExclusiveLock', 'AccessExclusiveLock') \
     AND (c.oid IN ('pg_largeobject'::regclass, 'pg_largeobject_metadata'::regclass) \
