@@ -826,3 +826,23 @@ fn w11_the_end_of_a_transaction_passes_by_name_too_when_reads_are_closed() {
         assert_eq!(stage.told(), Vec::<String>::new());
     });
 }
+
+/// The proxy's guard has set it already, so the engine reports no change, and its undoing would
+/// take it away from a session that asked for it.
+#[test]
+fn w18_a_session_that_asks_to_read_only_is_told_that_it_can_not_now() {
+    for sql in [
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "set session characteristics as transaction isolation level serializable, read only",
+    ] {
+        both(|stage| {
+            stage.close();
+            stage.client(&query(sql));
+            assert_eq!(stage.told(), ["E:ZF001", "ZI"]);
+            stage.client(&query("SET TRANSACTION READ ONLY"));
+            stage.engine(&ended(b'I'));
+            stage.engine(&ended(b'I'));
+            assert_eq!(stage.told(), ["C", "ZI"], "control arm: for one transaction it passes");
+        });
+    }
+}
