@@ -246,7 +246,10 @@ impl Message<'_, '_, '_> {
             return broken("a Flush with something in it");
         }
         match self.conversation.discard {
-            Discard::Nothing => Ruling::Continuation,
+            Discard::Nothing => {
+                self.conversation.owed.flush();
+                Ruling::Continuation
+            }
             Discard::Local(_) | Discard::ToSync => Ruling::Drop,
         }
     }

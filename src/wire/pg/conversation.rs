@@ -168,9 +168,12 @@ impl Conversation {
     /// closed, a guard to undo, a forced rollback or new lexing rules, the session's true state
     /// must be known first. With the gate open pipelines flow.
     pub(crate) fn must_wait(&self) -> bool {
-        if self.owed.is_empty() || self.owed.has_open_tail() {
+        if self.owed.has_open_tail() {
+            return false;
+        }
+        if self.owed.is_empty() {
             // A cancel that is still on its way would meet the next program.
-            return self.forced.is_under_way() && !self.owed.has_open_tail();
+            return self.forced.is_under_way() || self.owed.is_full();
         }
         let word = self.seat.gate().word();
         !word.all_open()
@@ -178,7 +181,7 @@ impl Conversation {
             || self.guard_on
             || self.lexing_uncertain
             || self.forced != Forced::No
-            || self.owed.len() >= limits::OWED_MAX
+            || self.owed.is_full()
     }
 
     /// Asks admission for a message of class `class`, and arms or disarms the guard in front of

@@ -846,3 +846,23 @@ fn w18_a_session_that_asks_to_read_only_is_told_that_it_can_not_now() {
         });
     }
 }
+
+/// `S c S c …` from a client that reads no answers: each pair is an entry of its own, so that a
+/// COPY's end is told from another's. Beyond a bound the client is read no further.
+#[test]
+fn syncs_and_ends_without_end_are_not_kept_without_end() {
+    let mut stage = Stage::new(usize::MAX);
+    stage.client(&query("SELECT pg_sleep(40)"));
+    let pair = [sync(), message(b'c', b"")].concat();
+    stage.client(&pair.repeat(2 * limits::OWED_MAX));
+    let kept = stage.conversation.owed.len();
+    assert!(stage.blocked && kept <= limits::OWED_MAX, "{kept} entries");
+    stage.engine(&ended(b'I'));
+    assert!(stage.blocked, "one answer makes no room for the rest of them");
+    stage.told();
+    for _ in 0..2 * limits::OWED_MAX {
+        stage.engine(&ready(b'I'));
+        assert_eq!(stage.told(), ["ZI"], "each is answered once");
+    }
+    assert!(!stage.blocked && stage.conversation.owed.is_silent());
+}
