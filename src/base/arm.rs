@@ -55,11 +55,15 @@ pub enum Removable {
     SightCheck,
     /// What still reads when a read drain's time is over is cancelled.
     ReadCancel,
+    /// A guard counts only where the transaction that it was set in goes on.
+    GuardStatus,
+    /// A Sync that stands alone releases no lease.
+    LoneSync,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -81,6 +85,8 @@ impl Removable {
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
+        Self::GuardStatus,
+        Self::LoneSync,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -108,6 +114,8 @@ impl Removable {
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
+            Self::GuardStatus => "guard-status",
+            Self::LoneSync => "lone-sync",
         }
     }
 

@@ -44,6 +44,21 @@ enum Form {
     },
 }
 
+/// What a ReadyForQuery stands behind, and so what it can say of an open block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// A Sync that stood alone: whatever its status, it ends nothing (PostgreSQL 18 says `I` there,
+    /// and is still in the transaction that a pipeline began).
+    LoneSync,
+    /// A pipeline's Sync, which ends any block but the client's own.
+    Sync,
+    /// A query or call by itself.
+    Simple,
+    /// A query or call in a pipeline without a Sync: PostgreSQL 18 may leave a block open that
+    /// nobody asked for, until the next Sync.
+    Mixed,
+}
+
 /// One program whose ReadyForQuery is to come.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -122,6 +137,16 @@ impl Entry {
     /// Whether it stands for Syncs that nothing else belongs to.
     pub(crate) const fn is_lone(&self) -> bool {
         self.alone > 0
+    }
+
+    /// What its ReadyForQuery stands behind.
+    pub(crate) const fn behind(&self) -> Behind {
+        match self.form {
+            Form::Extended { .. } if self.alone > 0 => Behind::LoneSync,
+            Form::Extended { .. } => Behind::Sync,
+            Form::Simple if self.asked > 0 => Behind::Mixed,
+            Form::Simple => Behind::Simple,
+        }
     }
 
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the

@@ -29,6 +29,7 @@ use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
 mod held;
+mod implicit;
 
 const GUARD: &str = "SET default_transaction_read_only = on";
 
