@@ -50,14 +50,19 @@ struct Engine {
 }
 
 impl Engine {
-    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
-    fn hears(&mut self, message: char) -> Option<&'static str> {
+    /// Notes what makes the answers to come uncountable.
+    fn doubts(&mut self, message: char) {
         let program = self.copy.is_none() && "PpQqXKVv".contains(message);
         self.doubtful |= program && (self.late || self.unanswered);
         self.doubtful |= message == 'c' && self.copy.is_none() && !self.late;
         self.late &= message != 'c';
         self.flushed |= message == 'h' && self.midway && self.copy.is_none();
         self.doubtful |= self.flushed && "QqKv".contains(message);
+    }
+
+    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
+    fn hears(&mut self, message: char) -> Option<&'static str> {
+        self.doubts(message);
         let said = match (self.copy, message) {
             (Some(_), 'd') => {
                 self.data = true;
@@ -125,10 +130,11 @@ impl Engine {
             "" => self.midway,
             _ => true,
         };
-        self.stray &= !said.ends_with('Z');
-        self.flushed &= !said.ends_with('Z');
-        self.unanswered &= !said.ends_with('Z');
-        self.second &= !said.ends_with('Z');
+        let goes_on = !said.ends_with('Z');
+        self.stray &= goes_on;
+        self.flushed &= goes_on;
+        self.unanswered &= goes_on;
+        self.second &= goes_on;
         Some(said)
     }
 }
