@@ -60,6 +60,20 @@ impl Engine {
         self.doubtful |= self.flushed && "QqKv".contains(message);
     }
 
+    /// Notes where it stands behind what it has said.
+    fn after(&mut self, said: &str) {
+        self.midway = match said {
+            said if said.ends_with('Z') => false,
+            "" => self.midway,
+            _ => true,
+        };
+        let goes_on = !said.ends_with('Z');
+        self.stray &= goes_on;
+        self.flushed &= goes_on;
+        self.unanswered &= goes_on;
+        self.second &= goes_on;
+    }
+
     /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
     fn hears(&mut self, message: char) -> Option<&'static str> {
         self.doubts(message);
@@ -125,16 +139,7 @@ impl Engine {
             }
             (None, _) => "1Z",
         };
-        self.midway = match said {
-            said if said.ends_with('Z') => false,
-            "" => self.midway,
-            _ => true,
-        };
-        let goes_on = !said.ends_with('Z');
-        self.stray &= goes_on;
-        self.flushed &= goes_on;
-        self.unanswered &= goes_on;
-        self.second &= goes_on;
+        self.after(said);
         Some(said)
     }
 }
