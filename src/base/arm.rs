@@ -59,11 +59,13 @@ pub enum Removable {
     GuardStatus,
     /// A Sync that stands alone releases no lease.
     LoneSync,
+    /// A control connection that was denied something is replaced by one with the rights of now.
+    FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -87,6 +89,7 @@ impl Removable {
         Self::ReadCancel,
         Self::GuardStatus,
         Self::LoneSync,
+        Self::FreshRights,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -116,6 +119,7 @@ impl Removable {
             Self::ReadCancel => "read-cancel",
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
+            Self::FreshRights => "fresh-rights",
         }
     }
 
