@@ -48,6 +48,8 @@ pub enum Removable {
     ClosedStart,
     /// The engine lock is asked for through its holder: without it, not having heard is enough.
     LockConfirm,
+    /// The engine lock is of the database that the census is of, by its holder's own word.
+    LockIdentity,
     /// Whatever starts work is admitted first: without it, a function call of PostgreSQL's protocol
     /// and COM_DROP_DB pass as if they started none.
     StatementLease,
@@ -84,6 +86,7 @@ impl Removable {
         Self::OwnCodes,
         Self::ClosedStart,
         Self::LockConfirm,
+        Self::LockIdentity,
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
@@ -114,6 +117,7 @@ impl Removable {
             Self::OwnCodes => "own-codes",
             Self::ClosedStart => "closed-start",
             Self::LockConfirm => "lock-confirm",
+            Self::LockIdentity => "lock-identity",
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
