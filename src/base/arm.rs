@@ -67,7 +67,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
