@@ -9,10 +9,12 @@
 mod acceptance;
 mod support;
 
-use acceptance::{Latch, PATIENCE, Site, applied, code, fail_after, still_draining};
+use acceptance::{
+    Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, still_draining,
+};
 use support::proxy::uuid;
 use support::wire::{Answer, bind, copy_data, copy_done, execute, parse, query, sync};
-use support::{Wire, poll};
+use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
 
 /// What read-only mode and the engine lock leave open together: a sequence, the catalog, a large
 /// object, each behind a view.
@@ -398,4 +400,130 @@ fn a_foreign_table_over_a_writing_view_waits_at_the_engine_lock() {
     site.unfence(&operation);
     client.query("SELECT n FROM remote").ok();
     assert_eq!(site.rows(), "66,66");
+}
+
+/// PostgreSQL 18, whatever the other tests run on.
+fn postgres_18() -> &'static PgCluster {
+    static CLUSTER: std::sync::OnceLock<PgCluster> = std::sync::OnceLock::new();
+    let options = Options { version: Some(18), ..Options::default() };
+    CLUSTER.get_or_init(|| PgCluster::start(options))
+}
+
+/// A proxy in front of it that goes without a guard.
+fn without(guard: &str) -> Proxy {
+    Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", postgres_18())],
+        env: vec![("FENCEWIRE_REMOVE".into(), guard.into())],
+        ..ProxyOptions::default()
+    })
+}
+
+/// A client whose pipeline has opened a block by itself, which a query at its end leaves open.
+#[track_caller]
+fn left_open(site: &Site<'_>, sql: &str, end: &str) -> Wire {
+    let mut client = site.client();
+    client.send_raw(&[parse("", sql), bind("", "", &[]), execute("", 0), query(end)].concat());
+    assert_eq!(client.until_ready().ok().status, 'T', "{sql}");
+    client
+}
+
+/// The guard was set in such a block, and confirmed; the Sync behind it had ended the block, and
+/// the guard with it. The next program ran in a transaction of its own, which wrote.
+#[test]
+fn a_block_that_a_pipeline_left_open_does_not_take_the_guard_away() {
+    for (guard, refused, drawn) in [("", "ZF001", "f"), ("guard-status", "", "t")] {
+        let proxy = without(guard);
+        let site = Site::new(postgres_18(), &proxy);
+        site.setup(OPAQUE);
+        let mut before = left_open(&site, "SELECT 1", "SELECT 2");
+        let operation = site.fence();
+        let drew = || site.sql("SELECT is_called FROM s");
+        assert_eq!(drew(), "f");
+        let told = code(&before.query("SELECT n FROM counting"));
+        let what = format!("without {guard:?}, open since before the fence");
+        assert_eq!(told, refused, "VIOLATION: {what}");
+        assert_eq!(drew(), drawn, "VIOLATION: {what}");
+        // RESET takes back what the guard had set for the session.
+        let mut behind = left_open(&site, "SELECT 1", "RESET ALL");
+        let told = code(&behind.query("SELECT n FROM counting"));
+        let what = format!("without {guard:?}, begun behind the fence");
+        assert_eq!((told.as_str(), drew().as_str()), (refused, drawn), "VIOLATION: {what}");
+        site.unfence(&operation);
+    }
+}
+
+/// What a reader has written unseen is its client's to roll back: the guard doesn't commit it.
+#[test]
+fn the_guard_does_not_commit_what_a_pipeline_left_open() {
+    let proxy = without("");
+    let site = Site::new(postgres_18(), &proxy);
+    site.setup(
+        "CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql VOLATILE AS
+             $f$ BEGIN INSERT INTO t VALUES (66); RETURN 1; END $f$;
+         CREATE VIEW writing AS SELECT w() AS n",
+    );
+    let mut client = left_open(&site, "SELECT n FROM writing", "SELECT 2");
+    let body = site.acquire_body(&uuid(), &fail_after(300));
+    still_draining(&site.acquire(&body));
+    client.query("ROLLBACK").ok();
+    applied(&site.acquire_at_last(&body));
+    assert_eq!(site.rows(), "", "it was rolled back");
+}
+
+/// Behind such a block PostgreSQL 18 answers a Sync that stands alone with `I`, and is still in the
+/// transaction: taken for a release, nothing but the client's own next word ended the drain.
+#[test]
+fn a_sync_that_ends_nothing_keeps_the_lease_and_force_rolls_back_behind_it() {
+    for (guard, forced) in [("", "rollback"), ("lone-sync", "backend_termination")] {
+        let proxy = without(guard);
+        let site = Site::new(postgres_18(), &proxy);
+        let mut client = left_open(&site, "INSERT INTO t VALUES (1)", "SELECT 1");
+        client.send_raw(&sync());
+        assert_eq!(client.until_ready().status, 'I');
+        let pid = client.backend_pid();
+        let open = format!("SELECT state FROM pg_stat_activity WHERE pid = {pid}");
+        assert_eq!(site.sql(&open), "idle in transaction", "no such engine any more");
+        let operation = uuid();
+        let waiting = site.acquire(&site.acquire_body(&operation, &fail_after(300)));
+        let named = blockers(still_draining(&waiting));
+        let whom = (&named[0]["engine_pid"], named[0]["session"].is_null());
+        assert_eq!(whom, (&pid.into(), false), "{named:#?}");
+        let answer = site.acquire(&site.acquire_body(&operation, &force_after(100)));
+        let evidence = applied(&answer)["fence"]["evidence"]["forced"].to_string();
+        assert!(evidence.contains(forced), "without {guard:?}: {evidence}");
+        assert_eq!(site.rows(), "");
+        if guard.is_empty() {
+            assert_eq!(named[0]["class"], "writer", "{named:#?}");
+            assert_eq!(code(&client.query("COMMIT")), "ZF009");
+            client.query("SELECT 1").ok();
+        } else {
+            assert!(client.closed_within(PATIENCE), "terminated by the engine's word alone");
+        }
+    }
+}
+
+/// What the engine alone knows to be open is reached by force, too: a read's lease, and a write
+/// that nobody saw.
+#[test]
+fn force_ends_a_transaction_that_wrote_behind_a_reads_lease() {
+    let site = site();
+    site.setup(
+        "CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql VOLATILE AS
+             $f$ BEGIN INSERT INTO public.t VALUES (66); RETURN 1; END $f$;
+         CREATE VIEW writing AS SELECT w() AS n",
+    );
+    let mut client = site.client();
+    client.query("BEGIN").ok();
+    client.query("SELECT n FROM writing").ok();
+    // Control arm: a transaction that has only read is left alone.
+    let mut reader = site.client();
+    reader.query("BEGIN").ok();
+    reader.query("SELECT 1").ok();
+    let answer = site.acquire(&site.acquire_body(&uuid(), &force_after(100)));
+    let evidence = applied(&answer)["fence"]["evidence"]["forced"].to_string();
+    assert!(evidence.contains("backend_termination"), "{evidence}");
+    assert!(client.closed_within(PATIENCE));
+    assert_eq!(site.rows(), "");
+    reader.query("SELECT 1").ok();
+    reader.query("COMMIT").ok();
 }

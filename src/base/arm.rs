@@ -57,13 +57,17 @@ pub enum Removable {
     SightCheck,
     /// What still reads when a read drain's time is over is cancelled.
     ReadCancel,
+    /// A guard counts only where the transaction that it was set in goes on.
+    GuardStatus,
+    /// A Sync that stands alone releases no lease.
+    LoneSync,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -86,6 +90,8 @@ impl Removable {
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
+        Self::GuardStatus,
+        Self::LoneSync,
         Self::FreshRights,
     ];
 
@@ -115,6 +121,8 @@ impl Removable {
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
+            Self::GuardStatus => "guard-status",
+            Self::LoneSync => "lone-sync",
             Self::FreshRights => "fresh-rights",
         }
     }

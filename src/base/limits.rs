@@ -150,6 +150,9 @@ pub const SCRATCH_BYTES: usize = 64 << 10;
 pub const OWED_MAX: usize = 16_384;
 /// Names of prepared statements remembered per session.
 pub const PREPARED_NAMES_MAX: usize = 65_536;
+/// Parse and Close messages of a session that may wait for the engine's answer and are remembered;
+/// beyond, no name of the session is known until they are answered.
+pub const PREPARED_PENDING_MAX: usize = 65_536;
 /// SQL EXECUTEs of one MySQL text that are looked up; a further one is unprovable.
 pub const EXECUTED_NAMES_MAX: usize = 16;
 /// Bytes of a statement's or portal's name that the engine looks at: NAMEDATALEN less one.

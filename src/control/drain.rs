@@ -31,7 +31,7 @@ use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation};
 use super::settings::NamespaceSettings;
 use super::truth::is_source_fenced;
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::Revision;
+use crate::base::ids::{Revision, SessionId};
 use crate::base::limits;
 use crate::control::fences::Story;
 use crate::engine::{EngineError, LockError};
@@ -110,6 +110,8 @@ struct Run<'a> {
     /// Pause before the next look at the engine.
     pause: Duration,
     report: DrainReport,
+    /// Sessions of the proxy's that the engine's last word named, lease or not.
+    in_census: Vec<SessionId>,
     /// Whether the last answer came from another database than the fence was acquired on.
     another: bool,
 }
@@ -157,6 +159,7 @@ impl Control {
             answer_by: began + self.longest(ticket.policy),
             pause: Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS),
             report: DrainReport::default(),
+            in_census: Vec::new(),
             another: false,
         };
         let place = line.drain_place(request.key);

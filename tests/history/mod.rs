@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 10] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 14] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -42,6 +42,10 @@ pub const BY_THE_LIBRARY: [(&str, &str); 10] = [
     ("commit-doubt", include_str!("../../src/control/tests/doubt.rs")),
     ("lock-confirm", include_str!("../../src/control/tests/drains.rs")),
     ("statement-lease", include_str!("../../src/wire/pg/tests.rs")),
+    ("guard-status", include_str!("../../src/wire/pg/tests/implicit.rs")),
+    ("lone-sync", include_str!("../../src/wire/pg/tests/implicit.rs")),
+    ("fresh-rights", include_str!("../engine_mysql/connect.rs")),
+    ("lock-identity", include_str!("../../src/control/tests/locks.rs")),
     ("sight-check", include_str!("../engine_mysql/census.rs")),
 ];
 

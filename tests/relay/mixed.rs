@@ -69,6 +69,38 @@ pub const SCRIPTS: &[&str] = &[
     "XdxcQFSSQ",
 ];
 
+/// What clients leave open when a gate closes, and how many answers to a Sync or query they have
+/// by then; without any, something of it is still under way.
+pub const OPENINGS: &[(&str, usize)] = &[
+    ("Q", 1),
+    ("PBEQ", 1),
+    ("PBEQS", 2),
+    ("PBEQSS", 3),
+    ("PBEQQ", 2),
+    ("PBEQPBEQ", 2),
+    ("PBEQPBES", 2),
+    ("PBET", 1),
+    ("PBEA", 1),
+    ("T", 1),
+    ("TPBES", 2),
+    ("TPBEQ", 2),
+    ("TPBEQS", 3),
+    ("Tq", 2),
+    ("PBEq", 1),
+    ("pQS", 1),
+    ("PH", 0),
+    ("PBEH", 0),
+];
+
+/// Programs that a client sends then: `v` a query of what hides a write, `V` a pipeline of it, `a`
+/// and `A` a pipeline and a query of RESET ALL, `n` an empty query.
+pub const ATTEMPTS: &[&str] = &[
+    "v", "VS", "VVS", "SvS", "SVS", "SSvS", "Vv", "vv", "VSv", "PBEv", "PBEvv", "PBEQv", "PBESv",
+    "Uv", "UVS", "Rv", "RVS", "Tv", "TVS", "Av", "AVS", "aVS", "aSv", "aSVS", "nv", "Hv", "HVS",
+    "cv", "dcVS", "pSv", "qv", "Fv", "PBEAv", "PBEASv", "PBEASVS", "PBEUv", "PBEQSv", "PBEQSVS",
+    "PBEQUv", "PBEQRVS",
+];
+
 /// The bytes of a script's message.
 fn message(sign: char) -> Vec<u8> {
     match sign {
@@ -89,6 +121,11 @@ fn message(sign: char) -> Vec<u8> {
         'T' => query("BEGIN"),
         'R' => query("ROLLBACK"),
         'U' => query("COMMIT"),
+        'v' => query(HIDDEN),
+        'V' => [parse("", HIDDEN), bind("", "", &[]), execute("", 0)].concat(),
+        'A' => query("RESET ALL"),
+        'a' => [parse("", "RESET ALL"), bind("", "", &[]), execute("", 0)].concat(),
+        'n' => query(""),
         'X' => [parse("", "COPY talk.i FROM STDIN"), bind("", "", &[]), execute("", 0)].concat(),
         'K' => query("COPY talk.i FROM STDIN"),
         'd' => copy_data(b"7\n"),
@@ -97,6 +134,15 @@ fn message(sign: char) -> Vec<u8> {
         other => panic!("{other}"),
     }
 }
+
+const HIDDEN: &str = "SELECT n FROM talk.hidden";
+
+/// What hides a write: a sequence, which neither a rollback nor the engine lock would hide.
+pub const HIDING: &str = "
+CREATE SEQUENCE talk.drawn;
+CREATE FUNCTION talk.draw() RETURNS bigint LANGUAGE plpgsql VOLATILE AS
+    $f$ BEGIN RETURN nextval('talk.drawn'); END $f$;
+CREATE VIEW talk.hidden AS SELECT talk.draw() AS n";
 
 /// The table that the COPYs of scripts go to, beside those of [`Talk::start`].
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS talk.i (n int)";

@@ -201,6 +201,7 @@ impl Run<'_> {
     pub(super) async fn name_writers(&mut self) {
         let slots = self.drain.blockers();
         self.report.active_writers = slots.len() as u64;
+        self.in_census.clear();
         let shown: Vec<Arc<Slot>> =
             slots.iter().take(limits::BLOCKERS_SHOWN_MAX).map(Arc::clone).collect();
         let activity = self.activity_of(&shown).await;
@@ -227,6 +228,7 @@ impl Run<'_> {
     /// Names what the engine found.
     pub(super) fn name_residue(&mut self, blockers: &[Blocker]) {
         self.report.active_writers = self.drain.blockers().len() as u64;
+        self.in_census = blockers.iter().filter_map(|blocker| blocker.session).collect();
         let shown = blockers.iter().take(limits::BLOCKERS_SHOWN_MAX);
         self.report.blockers = shown.map(BlockerReport::of_engine).collect();
         self.report.more_blockers =

@@ -4,13 +4,15 @@
 //! roll back, and lost backends are terminated; after the grace the backends of those still there
 //! are terminated. Neither is a release: the drain goes on waiting for what the engine shows.
 //!
+//! What only the engine's word names of them (a census, who holds a lock) is terminated likewise.
+//!
 //! Only the proxy's own sessions are touched. Sessions around the proxy and prepared transactions
 //! belong to others and are named, never ended. Callers: `control/drain.rs`.
 
 use std::sync::Arc;
 
 use super::{Run, activity_of};
-use crate::base::ids::Namespace;
+use crate::base::ids::{Namespace, SessionId};
 use crate::base::limits;
 use crate::control::fences::Control;
 use crate::control::port::EnginePort;
@@ -48,7 +50,15 @@ impl Run<'_> {
     /// Ends the backends of sessions that didn't roll back in time.
     pub(super) async fn terminate_writers(&mut self) {
         let slots = self.drain.blockers();
+        // A transaction that wrote behind a read's lease, or that the engine alone knows of: no
+        // order reaches it, but the drain waits for it by the engine's word.
+        let by_lease: Vec<SessionId> = slots.iter().map(|slot| slot.id()).collect();
+        let mut named = self.gate.sessions();
+        named.retain(|slot| self.in_census.contains(&slot.id()) && !by_lease.contains(&slot.id()));
         self.terminate(slots.clone(), "it did not roll back within the grace").await;
+        let why = "the engine shows a transaction of it that may commit, and it did not end within \
+                   the deadline and the grace";
+        self.terminate(named, why).await;
         // A session whose client has stopped reading doesn't see its backend go. Told to give up,
         // it leaves its lease abandoned, and the engine's word on the backend settles that.
         for slot in slots {

@@ -71,8 +71,13 @@ pub(super) fn set(text: Phrase<'_>) -> Part {
 }
 
 /// `SET TRANSACTION …` and `SET SESSION CHARACTERISTICS AS TRANSACTION …`.
+///
+/// The second is `default_transaction_read_only` in other words, so it is `write` with READ ONLY
+/// too: where the guard has set that already the engine reports no change, and the guard's undoing
+/// would take away what the session has asked for.
 fn mode(text: Phrase<'_>) -> Part {
-    if text.has_pair("read", "write") {
+    let of_session = !text.is(0, "transaction") && text.has_pair("read", "only");
+    if of_session || text.has_pair("read", "write") {
         return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
     }
     if text.is(0, "transaction") {

@@ -14,7 +14,7 @@ use crate::sql::PgLexing;
 use crate::wire::pg::client::{GUARD_DENIAL, Rest};
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
-use crate::wire::pg::owed::Whose;
+use crate::wire::pg::owed::{Behind, Entry, Whose};
 use crate::wire::pg::refusal::{CANCELLED_SQLSTATE, READ_ONLY_SQLSTATE, Severity, Status, field};
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -140,12 +140,14 @@ fn rule(
             let ended = conversation.owed.answered();
             // One that ends nothing answers a Sync of the client's.
             let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
+            let behind = ended.as_ref().map_or(Behind::LoneSync, Entry::behind);
+            conversation.note_block(status, behind);
             if let Some(entry) = ended {
                 conversation.prepared.answered(entry.number);
-                conversation.own_answered(&entry);
+                conversation.own_answered(&entry, status);
             }
             if conversation.owed.is_empty() {
-                conversation.quiet(status, to_engine);
+                conversation.quiet(status, behind, to_engine);
             }
             if mine { Ruling::Drop } else { Ruling::Pass }
         }

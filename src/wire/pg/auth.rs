@@ -76,9 +76,11 @@ pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<We
                 }
                 if asks == Some(true) {
                     send(client, &mut outbox).await?;
-                    let answer = answer(client, &mut welcome.from_client).await?;
-                    engine.write_all(&answer).await.map_err(|_| AuthEnd::EngineGone)?;
-                    engine.flush().await.map_err(|_| AuthEnd::EngineGone)?;
+                    let first = first(client, &mut welcome.from_client, engine, &mut inbox);
+                    if let First::Client(answer) = first.await? {
+                        engine.write_all(&answer).await.map_err(|_| AuthEnd::EngineGone)?;
+                        engine.flush().await.map_err(|_| AuthEnd::EngineGone)?;
+                    }
                 }
                 continue;
             }
@@ -129,6 +131,41 @@ async fn send(client: &mut Stream, outbox: &mut BytesMut) -> Result<(), AuthEnd>
     Ok(())
 }
 
+/// Who spoke first behind something that may want an answer.
+enum First {
+    /// The client, with a whole message.
+    Client(BytesMut),
+    /// The engine: it needs no answer (the last token of a mutual authentication), or has given
+    /// the client up.
+    Engine,
+}
+
+/// Waits until the client has answered, or the engine has said a whole message more.
+///
+/// # Cancel safety
+/// Cancel safe: what was read stays in `held` and `inbox`.
+async fn first(
+    client: &mut Stream,
+    held: &mut BytesMut,
+    engine: &mut Stream,
+    inbox: &mut BytesMut,
+) -> Result<First, AuthEnd> {
+    let spoken = async {
+        while next(inbox)?.is_none() {
+            match engine.read_buf(inbox).await {
+                Ok(count) if count > 0 => {}
+                Ok(_) | Err(_) => return Err(AuthEnd::EngineGone),
+            }
+        }
+        Ok(First::Engine)
+    };
+    tokio::select! {
+        biased;
+        said = spoken => said,
+        answer = answer(client, held) => answer.map(First::Client),
+    }
+}
+
 /// One whole message of the client's.
 ///
 /// # Cancel safety
@@ -152,7 +189,8 @@ fn kind(body: &[u8]) -> Option<u32> {
     body.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Whether an Authentication message wants an answer: all do but Ok (0) and SASLFinal (12).
+/// Whether an Authentication message may want an answer: all may but Ok (0) and SASLFinal (12).
+/// A token of GSSAPI or SSPI (8) wants one unless it is the last.
 fn asks_for_answer(body: &[u8]) -> Option<bool> {
     kind(body).map(|kind| !matches!(kind, 0 | 12))
 }
@@ -192,6 +230,94 @@ mod tests {
         offer_without_plus(body, &mut out);
         assert_eq!(&out[..], b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0");
         assert_eq!(frame::header(&out).unwrap().unwrap().body + HEADER, out.len());
+    }
+
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[tag][..], &length, body].concat()
+    }
+
+    fn asks(kind: u8, more: &[u8]) -> Vec<u8> {
+        message(b'R', &[&[0, 0, 0, kind][..], more].concat())
+    }
+
+    /// Both ends of a peer that speaks over a Unix socket.
+    fn peer() -> (Stream, Stream) {
+        let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
+        (Stream::Unix(ours), Stream::Unix(theirs))
+    }
+
+    /// What comes up to the end of what the proxy sends.
+    async fn heard(stream: &mut Stream, end: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(end) {
+            assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "{bytes:?}");
+        }
+        bytes
+    }
+
+    /// With mutual authentication the engine's last token needs no answer (pg_GSS_recvauth sends
+    /// it, and goes on): what follows mustn't wait for one.
+    #[tokio::test]
+    async fn w23_a_token_that_needs_no_answer_is_not_waited_behind() {
+        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let token = message(b'p', b"AP-REQ");
+        let rest = [asks(0, b""), message(b'S', b"a\0b\0"), message(b'Z', b"I")].concat();
+        let (ended, (), ()) = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+            let engine_side = async {
+                server.write_all(&asks(7, b"")).await.unwrap();
+                assert_eq!(heard(&mut server, &token).await, token);
+                server.write_all(&[asks(8, b"AP-REP"), rest.clone()].concat()).await.unwrap();
+            };
+            let client_side = async {
+                assert_eq!(heard(&mut person, &asks(7, b"")).await, asks(7, b""));
+                person.write_all(&token).await.unwrap();
+                let all = [asks(8, b"AP-REP"), rest.clone()].concat();
+                assert_eq!(heard(&mut person, b"Z\0\0\0\x05I").await, all);
+            };
+            tokio::join!(carry(&mut client, &mut engine), engine_side, client_side)
+        })
+        .await
+        .expect("the login hangs");
+        assert_eq!(ended.unwrap().parameters, [(b"a".to_vec(), b"b".to_vec())]);
+    }
+
+    /// Control arm: where the token does need an answer, that is carried as ever.
+    #[tokio::test]
+    async fn w23_a_token_that_needs_an_answer_gets_it() {
+        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let token = message(b'p', b"more");
+        let engine_side = async {
+            server.write_all(&asks(8, b"first")).await.unwrap();
+            assert_eq!(heard(&mut server, &token).await, token);
+            server.write_all(&[asks(0, b""), message(b'Z', b"I")].concat()).await.unwrap();
+        };
+        let client_side = async {
+            heard(&mut person, &asks(8, b"first")).await;
+            person.write_all(&token).await.unwrap();
+            heard(&mut person, b"Z\0\0\0\x05I").await;
+        };
+        let carried = carry(&mut client, &mut engine);
+        let (ended, (), ()) = tokio::join!(carried, engine_side, client_side);
+        ended.unwrap();
+    }
+
+    /// The engine gives a client that doesn't answer up (authentication_timeout): it is told.
+    #[tokio::test]
+    async fn w23_what_the_engine_says_while_a_client_is_waited_for_is_passed_on() {
+        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let fatal = message(b'E', b"SFATAL\0C57014\0Mcanceling authentication\0\0");
+        let engine_side = async {
+            server.write_all(&asks(3, b"")).await.unwrap();
+            heard(&mut person, &asks(3, b"")).await;
+            server.write_all(&fatal).await.unwrap();
+            server.shutdown().await.unwrap();
+            assert_eq!(heard(&mut person, &fatal).await, fatal);
+        };
+        let both = async { tokio::join!(carry(&mut client, &mut engine), engine_side) };
+        let limit = std::time::Duration::from_secs(60);
+        let (ended, ()) = tokio::time::timeout(limit, both).await.expect("the login hangs");
+        assert!(matches!(ended, Err(AuthEnd::Refused)));
     }
 
     #[test]

@@ -222,8 +222,12 @@ impl Message<'_, '_, '_> {
             refusal::ready(self.to_client, if told { Status::Failed } else { Status::Open });
             return Ruling::Drop;
         }
-        if !conversation.owed.has_open_tail() && conversation.must_wait() {
-            return Ruling::Stop(Stop::Blocked);
+        if !conversation.owed.has_open_tail() {
+            if conversation.must_wait() {
+                return Ruling::Stop(Stop::Blocked);
+            }
+            // It ends a block that a pipeline began, and what the guard has set there.
+            conversation.guard_ready &= !conversation.implicit;
         }
         conversation.owed.sync();
         Ruling::Continuation
@@ -246,7 +250,10 @@ impl Message<'_, '_, '_> {
             return broken("a Flush with something in it");
         }
         match self.conversation.discard {
-            Discard::Nothing => Ruling::Continuation,
+            Discard::Nothing => {
+                self.conversation.owed.flush();
+                Ruling::Continuation
+            }
             Discard::Local(_) | Discard::ToSync => Ruling::Drop,
         }
     }

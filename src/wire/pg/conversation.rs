@@ -20,7 +20,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
-use crate::wire::pg::owed::{self, Owed, Whose};
+use crate::wire::pg::owed::{self, Behind, Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
@@ -104,6 +104,12 @@ pub(crate) struct Conversation {
     pub(crate) guard_ready: bool,
     /// How often in a row the guard's own statement failed.
     pub(crate) guard_tries: u32,
+    /// The open block may be one that a pipeline began by itself (PostgreSQL 18), and that any Sync
+    /// ends.
+    pub(crate) implicit: bool,
+    /// The engine has answered a Sync that stood alone as if nothing were open, though nothing has
+    /// ended what was. `status` and the lease stay as they were.
+    pub(crate) doubted: bool,
     /// The guard can't be set, or not be undone: the session can't go on.
     pub(crate) guard_failed: bool,
     /// The engine has said a FATAL error: what was running is known not to have been committed.
@@ -154,6 +160,8 @@ impl Conversation {
             guard_dropped: false,
             guard_ready: false,
             guard_tries: 0,
+            implicit: false,
+            doubted: false,
             guard_failed: false,
             fatal_seen: false,
             elsewhere: HashMap::new(),
@@ -168,9 +176,12 @@ impl Conversation {
     /// closed, a guard to undo, a forced rollback or new lexing rules, the session's true state
     /// must be known first. With the gate open pipelines flow.
     pub(crate) fn must_wait(&self) -> bool {
-        if self.owed.is_empty() || self.owed.has_open_tail() {
+        if self.owed.has_open_tail() {
+            return false;
+        }
+        if self.owed.is_empty() {
             // A cancel that is still on its way would meet the next program.
-            return self.forced.is_under_way() && !self.owed.has_open_tail();
+            return self.forced.is_under_way() || self.owed.is_full();
         }
         let word = self.seat.gate().word();
         !word.all_open()
@@ -178,7 +189,7 @@ impl Conversation {
             || self.guard_on
             || self.lexing_uncertain
             || self.forced != Forced::No
-            || self.owed.len() >= limits::OWED_MAX
+            || self.owed.is_full()
     }
 
     /// Asks admission for a message of class `class`, and arms or disarms the guard in front of
@@ -270,10 +281,13 @@ impl Conversation {
             }
         };
         self.owed.simple(whose);
+        // A pipeline's own block would end at the Sync of another one: committed by the proxy. It
+        // is open behind a simple query, which has dropped the unnamed statement already.
+        let in_place = self.implicit && !removed(Removable::GuardStatus);
         out.inject(|buffer| match self.mode {
-            Mode::Sql => self.stand_in.as_pipeline(buffer, statement),
+            Mode::Sql if !in_place => self.stand_in.as_pipeline(buffer, statement),
             // A walsender knows simple queries only.
-            Mode::LogicalReplication | Mode::PhysicalReplication => {
+            Mode::Sql | Mode::LogicalReplication | Mode::PhysicalReplication => {
                 refusal::query(buffer, statement);
             }
         });
@@ -281,15 +295,34 @@ impl Conversation {
     }
 
     /// The engine has answered a statement of the proxy's own. Only its word that the SET was done
-    /// counts: a statement that was skipped is answered without an error.
-    pub(crate) fn own_answered(&mut self, entry: &owed::Entry) {
-        let done = entry.confirmed && !entry.failed;
+    /// counts: a statement that was skipped is answered without an error. And it counts only where
+    /// the status is still the one that it was set in. Set for a transaction it is gone with that,
+    /// which on PostgreSQL 18 the guard's own Sync may have ended; set for the session in a
+    /// transaction that nobody knew of, it would be rolled back with it.
+    pub(crate) fn own_answered(&mut self, entry: &owed::Entry, status: Status) {
+        let there = status == self.status || removed(Removable::GuardStatus);
+        let done = entry.confirmed && !entry.failed && there;
         // In force for the program that it was set for, and for nothing behind another answer.
         self.guard_ready &= entry.is_lone();
         match entry.whose {
             Whose::Guard => self.guard_answered(!done),
             Whose::Undo => self.guard_failed |= !done,
+            // Behind a Sync that stood alone: its ROLLBACK met nothing, so that Sync did end what
+            // was open, and committed it. Nobody may be told that it was rolled back.
+            Whose::Own if self.doubted && !entry.failed => self.forced = Forced::No,
             Whose::Client | Whose::Own => {}
+        }
+    }
+
+    /// A ReadyForQuery came: whose block is it that is open, if one is?
+    pub(crate) fn note_block(&mut self, status: Status, behind: Behind) {
+        let may_be = match behind {
+            Behind::Mixed => true,
+            Behind::Sync => false,
+            Behind::Simple | Behind::LoneSync => self.implicit,
+        };
+        if behind != Behind::LoneSync {
+            self.implicit = may_be && status == Status::Open;
         }
     }
 
@@ -558,9 +591,23 @@ impl Conversation {
     }
 
     /// A ReadyForQuery came for the last thing forwarded: status is the truth, and with `I` the
-    /// lease is released by answer (wire.md W4).
-    pub(crate) fn quiet(&mut self, status: Status, to_engine: &mut BytesMut) {
+    /// lease is released by answer (wire.md W4). But a Sync that stood alone ends nothing: where
+    /// something was open, it is until a program is answered.
+    pub(crate) fn quiet(&mut self, status: Status, behind: Behind, to_engine: &mut BytesMut) {
+        let lone = behind == Behind::LoneSync && !removed(Removable::LoneSync);
+        if lone && status == Status::Idle && self.status != Status::Idle {
+            self.doubted = true;
+        } else {
+            self.settle(status);
+        }
+        if self.forced != Forced::No {
+            self.forced_goes_on(to_engine);
+        }
+    }
+
+    fn settle(&mut self, status: Status) {
         self.status = status;
+        self.doubted = false;
         self.lexing_uncertain = false;
         if status != Status::Open {
             self.seat.set_cursor(false);
@@ -575,9 +622,6 @@ impl Conversation {
             }
         } else if let Some(lease) = &mut self.lease {
             lease.paused();
-        }
-        if self.forced != Forced::No {
-            self.forced_goes_on(to_engine);
         }
     }
 }

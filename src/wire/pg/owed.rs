@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 
+use crate::base::limits;
 use crate::gate::admission::Refusal;
 
 /// Whose program an entry stands for.
@@ -43,6 +44,21 @@ enum Form {
     },
 }
 
+/// What a ReadyForQuery stands behind, and so what it can say of an open block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// A Sync that stood alone: whatever its status, it ends nothing (PostgreSQL 18 says `I` there,
+    /// and is still in the transaction that a pipeline began).
+    LoneSync,
+    /// A pipeline's Sync, which ends any block but the client's own.
+    Sync,
+    /// A query or call by itself.
+    Simple,
+    /// A query or call in a pipeline without a Sync: PostgreSQL 18 may leave a block open that
+    /// nobody asked for, until the next Sync.
+    Mixed,
+}
+
 /// One program whose ReadyForQuery is to come.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -66,6 +82,8 @@ pub(crate) struct Entry {
     done: u32,
     /// One of them failed: the engine skips everything to the next Sync.
     skipping: bool,
+    /// A Flush was forwarded in it: an error may come on that, behind every answer.
+    flushed: bool,
     /// The engine has said that the proxy's own SET in it was done.
     pub(crate) confirmed: bool,
     /// The engine runs it in read-only mode, by the proxy's guard.
@@ -93,6 +111,7 @@ impl Entry {
             asked: 0,
             done: 0,
             skipping: false,
+            flushed: false,
             confirmed: false,
             guarded: false,
             refused: None,
@@ -108,6 +127,7 @@ impl Entry {
         self.ends_before_sync = self.ends.saturating_add(next.ends_before_sync);
         self.ends = self.ends.saturating_add(next.ends);
         self.asked = self.asked.saturating_add(next.asked);
+        self.flushed |= next.flushed;
         self.guarded |= next.guarded;
         self.may_commit |= next.may_commit;
         self.refused = self.refused.take().or(next.refused);
@@ -117,6 +137,16 @@ impl Entry {
     /// Whether it stands for Syncs that nothing else belongs to.
     pub(crate) const fn is_lone(&self) -> bool {
         self.alone > 0
+    }
+
+    /// What its ReadyForQuery stands behind.
+    pub(crate) const fn behind(&self) -> Behind {
+        match self.form {
+            Form::Extended { .. } if self.alone > 0 => Behind::LoneSync,
+            Form::Extended { .. } => Behind::Sync,
+            Form::Simple if self.asked > 0 => Behind::Mixed,
+            Form::Simple => Behind::Simple,
+        }
     }
 
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
@@ -130,6 +160,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     entries: VecDeque<Entry>,
+    /// How many of them are programs.
+    programs: usize,
     /// The engine has said something since its last ReadyForQuery, beside what it says unasked.
     spoken: bool,
     /// Which program an answer belongs to isn't certain any more, until nothing is owed: from here
@@ -142,7 +174,13 @@ pub(crate) struct Owed {
 impl Owed {
     /// Whether no answer is to come, but perhaps to Syncs that do nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.iter().all(Entry::is_lone)
+        self.programs == 0
+    }
+
+    /// Whether so much is owed that nothing more may be sent. Syncs that do nothing count as well:
+    /// each has an answer, and a client may send a CopyDone behind each, which keeps them apart.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= limits::OWED_MAX
     }
 
     /// Whether nothing at all can come.
@@ -150,6 +188,7 @@ impl Owed {
         self.entries.is_empty()
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -194,6 +233,15 @@ impl Owed {
         let entry = self.newest();
         entry.asked = entry.asked.saturating_add(1);
         entry
+    }
+
+    /// A Flush is forwarded.
+    pub(crate) fn flush(&mut self) {
+        if self.has_open_tail()
+            && let Some(entry) = self.entries.back_mut()
+        {
+            entry.flushed = true;
+        }
     }
 
     /// A Sync is forwarded.
@@ -263,7 +311,7 @@ impl Owed {
         while front_ends(&self.entries) == 0
             && self.entries.get(1).is_some_and(|next| next.alone > 0)
         {
-            if let (Some(next), Some(front)) = (self.entries.remove(1), self.entries.front_mut()) {
+            if let (Some(next), Some(front)) = (self.take(1), self.entries.front_mut()) {
                 front.ends = next.ends;
             }
         }
@@ -286,19 +334,29 @@ impl Owed {
                 next.alone -= 1;
                 Some(Entry::new(next.whose, next.form, 1, next.number))
             }
-            Some(_) => self.entries.remove(1),
+            Some(_) => self.take(1),
             None => None,
         }
     }
 
+    fn take(&mut self, at: usize) -> Option<Entry> {
+        let entry = self.entries.remove(at)?;
+        self.programs -= usize::from(!entry.is_lone());
+        Some(entry)
+    }
+
     /// The engine reported an error: it is out of COPY, if it was in one. If the error was that of
     /// a message of a pipeline the engine skips everything to the next Sync, and so one
-    /// ReadyForQuery answers all of it.
+    /// ReadyForQuery answers all of it. In front of its Sync or query a pipeline's error is always
+    /// one of these: with all that was asked answered, it came on a Flush (statement_timeout).
     pub(crate) fn errored(&mut self) {
         let Some(front) = self.entries.front_mut() else { return };
         front.copy_failed |= std::mem::take(&mut front.in_copy);
-        let failed = front.done < front.asked;
+        let answered = front.done >= front.asked;
+        let failed = !answered || front.lacks_sync();
         front.asked = front.done;
+        // The Flush's, and what stands behind is skipped; or the query's own, and it isn't.
+        self.uncertain |= answered && front.flushed && front.form == Form::Simple;
         if failed {
             front.skipping = true;
             if front.form == Form::Simple && !self.uncertain {
@@ -337,7 +395,7 @@ impl Owed {
             (false, 0) => None,
             (true, 0) if front.lacks_sync() => None,
             (false, 1) | (true, _) => {
-                let ended = self.entries.pop_front()?;
+                let ended = self.take(0)?;
                 self.uncertain |= ended.copy_failed && self.is_doubted(&ended);
                 self.uncertain &= !self.is_empty();
                 Some(ended)
@@ -359,6 +417,7 @@ impl Owed {
 
     fn push(&mut self, whose: Whose, form: Form, alone: u32) {
         self.number += 1;
+        self.programs += usize::from(alone == 0);
         self.entries.push_back(Entry::new(whose, form, alone, self.number));
     }
 
@@ -488,6 +547,14 @@ mod tests {
             ("PPPSdScSQ11GEZZ", 0),
             ("PPPSdScSQ11GEZ", 1),
             ("PPP11GdSEcSZ", 0),
+            // An error that comes on a Flush (H): statement_timeout, noticed there. All that was
+            // asked is answered by then, and yet everything to the next Sync is skipped.
+            ("P1HEQQSZ", 0),
+            ("P1HEPPSZ", 0),
+            ("P1HEQSZQ", 1),
+            ("P1HEQSZQ1Z", 0),
+            // Control arm: the query's own error, as above.
+            ("P1HQEZ", 0),
         ] {
             assert_eq!(counted(script), left, "{script}");
         }

@@ -100,12 +100,27 @@ pub(crate) struct Prepared {
     /// By SQL PREPARE. Never forgotten, only strengthened: whether DEALLOCATE worked isn't known.
     by_sql: HashMap<Box<[u8]>, StatementClass>,
     pending: VecDeque<(u64, Change)>,
+    /// What the Parses among these mean, by name: looked up at every Bind.
+    coming: HashMap<Box<[u8]>, Coming>,
+    /// Pipelines with changes that came when too many were pending already, and how many each has.
+    /// While there are any, no name is known; and all are forgotten with the last of them.
+    unseen: VecDeque<(u64, u64)>,
     portals: Vec<(Box<[u8]>, StatementClass)>,
     unnamed_portal: Option<StatementClass>,
     /// The pipeline that the engine skips to its Sync: nothing more of it will be completed.
     skipped: u64,
     /// Too many names: what isn't remembered is taken for unprovable.
     overflowed: bool,
+}
+
+/// The Parses of one name that are pending.
+#[derive(Debug)]
+struct Coming {
+    count: usize,
+    /// The newest, with its pipeline.
+    last: (u64, Known),
+    /// What earlier ones, of whichever pipeline, may mean.
+    earlier: Option<Known>,
 }
 
 /// A name as the engine keeps it: it looks only at the first 63 bytes (NAMEDATALEN), so two longer
@@ -121,14 +136,68 @@ impl Prepared {
             return;
         }
         let name = kept(name);
-        if name.is_empty() {
-            self.pending.push_back((pipeline, Change::Parse(Box::default(), known)));
-        } else if self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX {
+        let full = self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX;
+        if !name.is_empty() && full {
             self.overflowed = true;
             self.named.remove(name);
-            self.pending.push_back((pipeline, Change::Close(name.into())));
+            self.push(pipeline, Change::Close(name.into()));
         } else {
-            self.pending.push_back((pipeline, Change::Parse(name.into(), known)));
+            self.push(pipeline, Change::Parse(name.into(), known));
+        }
+    }
+
+    /// Remembers a change that is on its way, as long as there is room.
+    fn push(&mut self, pipeline: u64, change: Change) {
+        if !self.unseen.is_empty() || self.pending.len() >= limits::PREPARED_PENDING_MAX {
+            match self.unseen.back_mut() {
+                Some((number, count)) if *number == pipeline => *count += 1,
+                Some(_) | None => self.unseen.push_back((pipeline, 1)),
+            }
+            return;
+        }
+        if let Change::Parse(name, known) = &change {
+            let last = (pipeline, *known);
+            self.coming
+                .entry(name.clone())
+                .and_modify(|coming| {
+                    coming.count += 1;
+                    let before = std::mem::replace(&mut coming.last, last).1;
+                    coming.earlier = either(coming.earlier, Some(before));
+                })
+                .or_insert(Coming { count: 1, last, earlier: None });
+        }
+        self.pending.push_back((pipeline, change));
+    }
+
+    /// The oldest change of all that are pending has happened, or never will.
+    fn pop(&mut self) -> Option<Change> {
+        let (_, change) = self.pending.pop_front()?;
+        if let Change::Parse(name, _) = &change
+            && let Some(coming) = self.coming.get_mut(name)
+        {
+            coming.count -= 1;
+            if coming.count == 0 {
+                self.coming.remove(name);
+            }
+        }
+        Some(change)
+    }
+
+    /// The last change that nobody remembers is over: any name may stand for anything.
+    fn forget(&mut self) {
+        self.named.clear();
+        self.unnamed = None;
+        self.overflowed = true;
+    }
+
+    fn completed_unseen(&mut self) {
+        let Some((_, count)) = self.unseen.front_mut() else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.unseen.pop_front();
+        }
+        if self.unseen.is_empty() {
+            self.forget();
         }
     }
 
@@ -141,20 +210,21 @@ impl Prepared {
             Some(name) if !name.is_empty() => Change::Close(kept(name).into()),
             Some(_) | None => Change::Nothing,
         };
-        self.pending.push_back((pipeline, change));
+        self.push(pipeline, change);
     }
 
     /// The engine said ParseComplete or CloseComplete: the oldest pending change has happened.
     pub(crate) fn completed(&mut self) {
-        match self.pending.pop_front() {
-            Some((_, Change::Parse(name, known))) if name.is_empty() => self.unnamed = Some(known),
-            Some((_, Change::Parse(name, known))) => {
+        match self.pop() {
+            Some(Change::Parse(name, known)) if name.is_empty() => self.unnamed = Some(known),
+            Some(Change::Parse(name, known)) => {
                 self.named.insert(name, known);
             }
-            Some((_, Change::Close(name))) => {
+            Some(Change::Close(name)) => {
                 self.named.remove(&name);
             }
-            Some((_, Change::Nothing)) | None => {}
+            Some(Change::Nothing) => {}
+            None => self.completed_unseen(),
         }
     }
 
@@ -169,33 +239,33 @@ impl Prepared {
     /// skipped.
     pub(crate) fn answered(&mut self, pipeline: u64) {
         while self.pending.front().is_some_and(|(number, _)| *number <= pipeline) {
-            self.pending.pop_front();
+            self.pop();
+        }
+        let unseen = !self.unseen.is_empty();
+        while self.unseen.front().is_some_and(|(number, _)| *number <= pipeline) {
+            self.unseen.pop_front();
+        }
+        if unseen && self.unseen.is_empty() {
+            self.forget();
         }
     }
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
+        if !self.unseen.is_empty() {
+            return None;
+        }
         let name = kept(name);
         let settled = if name.is_empty() { self.unnamed } else { self.named.get(name).copied() };
         // The name may be SQL PREPARE's by now: a DEALLOCATE of the earlier one isn't followed.
         let by_sql = self.by_sql.get(name).map(|class| Known::by_sql(*class));
-        let mut meaning = either(settled, by_sql);
-        // From the newest back, so that the usual case, a Parse just before its Bind, is one step.
-        let mut later = None;
-        for (number, change) in self.pending.iter().rev() {
-            match change {
-                // In the same pipeline an earlier failure skips the Bind as well.
-                Change::Parse(parsed, known) if **parsed == *name && *number == pipeline => {
-                    meaning = Some(*known);
-                    break;
-                }
-                Change::Parse(parsed, known) if **parsed == *name => {
-                    later = either(later, Some(*known));
-                }
-                Change::Parse(..) | Change::Close(_) | Change::Nothing => {}
-            }
+        let meaning = either(settled, by_sql);
+        match self.coming.get(name) {
+            // In the same pipeline an earlier failure skips the Bind as well.
+            Some(coming) if coming.last.0 == pipeline => Some(coming.last.1),
+            Some(coming) => either(meaning, either(coming.earlier, Some(coming.last.1))),
+            None => meaning,
         }
-        either(meaning, later)
     }
 
     /// A simple query with SQL PREPARE is forwarded.
@@ -306,6 +376,49 @@ mod tests {
         prepared.parsed(b"s", known(StatementClass::Read), 2);
         prepared.answered(2);
         assert_eq!(prepared.look(b"s", 3), Some(known(StatementClass::Write)));
+    }
+
+    /// A client may send Parse and Close without end into one pipeline that isn't answered.
+    #[test]
+    fn what_is_pending_is_bounded_and_beyond_that_no_name_is_known() {
+        let (mut prepared, max) = (Prepared::default(), limits::PREPARED_PENDING_MAX);
+        prepared.parsed(b"old", known(StatementClass::Read), 1);
+        prepared.completed();
+        prepared.answered(1);
+        for _ in 0..max {
+            prepared.parsed(b"", known(StatementClass::Read), 2);
+        }
+        let class = |prepared: &Prepared, name: &[u8], pipeline| {
+            prepared.look(name, pipeline).map(|known| known.class)
+        };
+        assert_eq!(class(&prepared, b"old", 2), Some(StatementClass::Read), "control arm");
+        prepared.closing(Some(b"old"), 2);
+        prepared.parsed(b"old", known(StatementClass::Write), 2);
+        prepared.parsed(b"", known(StatementClass::Write), 2);
+        assert!(prepared.pending.len() <= max, "{}", prepared.pending.len());
+        for name in [&b"old"[..], b""] {
+            assert_eq!(class(&prepared, name, 2), None, "not known from here on");
+        }
+        for _ in 0..max + 3 {
+            prepared.completed();
+        }
+        prepared.answered(2);
+        for name in [&b"old"[..], b""] {
+            assert_eq!(class(&prepared, name, 3), None, "nor once it has happened");
+        }
+        assert_eq!(prepared.executed_by_sql("old"), StatementClass::Unprovable);
+        prepared.parsed(b"old", known(StatementClass::Read), 3);
+        assert_eq!(class(&prepared, b"old", 3), Some(StatementClass::Read), "but anew it is");
+    }
+
+    /// Looked up at every Bind, whatever is pending: not by walking through that.
+    #[test]
+    fn a_name_that_is_not_pending_is_not_searched_for_there() {
+        let mut prepared = Prepared::default();
+        for _ in 0..200_000 {
+            prepared.parsed(b"", known(StatementClass::Read), 1);
+            assert_eq!(prepared.look(b"x", 1), None);
+        }
     }
 
     #[test]

@@ -293,7 +293,7 @@ impl Relay {
         }
         if self.finishing
             && self.conversation.owed.is_empty()
-            && self.conversation.status == Status::Idle
+            && (self.conversation.status == Status::Idle || self.conversation.doubted)
             && self.client.rest.bytes == 0
         {
             self.engine.pending.extend_from_slice(TERMINATE);

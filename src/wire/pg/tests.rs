@@ -29,6 +29,7 @@ use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
 mod held;
+mod implicit;
 
 const GUARD: &str = "SET default_transaction_read_only = on";
 
@@ -825,4 +826,44 @@ fn w11_the_end_of_a_transaction_passes_by_name_too_when_reads_are_closed() {
         assert!(stage.sent().windows(8).any(|w| w == b"ROLLBACK"), "{:?}", stage.told());
         assert_eq!(stage.told(), Vec::<String>::new());
     });
+}
+
+/// The proxy's guard has set it already, so the engine reports no change, and its undoing would
+/// take it away from a session that asked for it.
+#[test]
+fn w18_a_session_that_asks_to_read_only_is_told_that_it_can_not_now() {
+    for sql in [
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "set session characteristics as transaction isolation level serializable, read only",
+    ] {
+        both(|stage| {
+            stage.close();
+            stage.client(&query(sql));
+            assert_eq!(stage.told(), ["E:ZF001", "ZI"]);
+            stage.client(&query("SET TRANSACTION READ ONLY"));
+            stage.engine(&ended(b'I'));
+            stage.engine(&ended(b'I'));
+            assert_eq!(stage.told(), ["C", "ZI"], "control arm: for one transaction it passes");
+        });
+    }
+}
+
+/// `S c S c …` from a client that reads no answers: each pair is an entry of its own, so that a
+/// COPY's end is told from another's. Beyond a bound the client is read no further.
+#[test]
+fn syncs_and_ends_without_end_are_not_kept_without_end() {
+    let mut stage = Stage::new(usize::MAX);
+    stage.client(&query("SELECT pg_sleep(40)"));
+    let pair = [sync(), message(b'c', b"")].concat();
+    stage.client(&pair.repeat(2 * limits::OWED_MAX));
+    let kept = stage.conversation.owed.len();
+    assert!(stage.blocked && kept <= limits::OWED_MAX, "{kept} entries");
+    stage.engine(&ended(b'I'));
+    assert!(stage.blocked, "one answer makes no room for the rest of them");
+    stage.told();
+    for _ in 0..2 * limits::OWED_MAX {
+        stage.engine(&ready(b'I'));
+        assert_eq!(stage.told(), ["ZI"], "each is answered once");
+    }
+    assert!(!stage.blocked && stage.conversation.owed.is_silent());
 }

@@ -24,7 +24,7 @@ impl Dice {
 
 /// Messages: `P` `p` one of a pipeline that works or fails, `X` an Execute of COPY FROM STDIN, `Q`
 /// `q` a query, `K` one that is a COPY FROM STDIN, `V` and `v` such ones that fail unread, `d` `D`
-/// good and bad data, `c` its end, `S` a Sync.
+/// good and bad data, `c` its end, `S` a Sync, `h` a Flush that an error comes on, if one can.
 #[derive(Default)]
 struct Engine {
     skipping: bool,
@@ -39,21 +39,44 @@ struct Engine {
     second: bool,
     /// A COPY by an Execute failed, and no Sync has been answered since.
     unanswered: bool,
+    /// A Flush was sent in this program.
+    flushed: bool,
     /// A COPY failed, and its client hasn't sent its end yet.
     late: bool,
     /// A COPY failed with Syncs among its data, or its client went on to something else without
     /// ending it, or one began
-    /// behind another one in its program, or behind stray data.
+    /// behind another one in its program, or behind stray data; or a query came behind a Flush.
     doubtful: bool,
 }
 
 impl Engine {
-    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
-    fn hears(&mut self, message: char) -> Option<&'static str> {
+    /// Notes what makes the answers to come uncountable.
+    fn doubts(&mut self, message: char) {
         let program = self.copy.is_none() && "PpQqXKVv".contains(message);
         self.doubtful |= program && (self.late || self.unanswered);
         self.doubtful |= message == 'c' && self.copy.is_none() && !self.late;
         self.late &= message != 'c';
+        self.flushed |= message == 'h' && self.midway && self.copy.is_none();
+        self.doubtful |= self.flushed && "QqKv".contains(message);
+    }
+
+    /// Notes where it stands behind what it has said.
+    fn after(&mut self, said: &str) {
+        self.midway = match said {
+            said if said.ends_with('Z') => false,
+            "" => self.midway,
+            _ => true,
+        };
+        let goes_on = !said.ends_with('Z');
+        self.stray &= goes_on;
+        self.flushed &= goes_on;
+        self.unanswered &= goes_on;
+        self.second &= goes_on;
+    }
+
+    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
+    fn hears(&mut self, message: char) -> Option<&'static str> {
+        self.doubts(message);
         let said = match (self.copy, message) {
             (Some(_), 'd') => {
                 self.data = true;
@@ -76,6 +99,7 @@ impl Engine {
                 self.copy = Some((by_execute, doubtful || self.data));
                 ""
             }
+            (Some(_), 'h') => "",
             (Some(_), _) => return None,
             (None, 'd' | 'D' | 'c') => {
                 self.stray |= self.midway;
@@ -86,6 +110,11 @@ impl Engine {
                 "Z"
             }
             (None, _) if self.skipping => "",
+            (None, 'h') if !self.midway => "",
+            (None, 'h') => {
+                self.skipping = true;
+                "E"
+            }
             (None, 'P') => "1",
             (None, 'p') => {
                 self.skipping = true;
@@ -110,14 +139,7 @@ impl Engine {
             }
             (None, _) => "1Z",
         };
-        self.midway = match said {
-            said if said.ends_with('Z') => false,
-            "" => self.midway,
-            _ => true,
-        };
-        self.stray &= !said.ends_with('Z');
-        self.unanswered &= !said.ends_with('Z');
-        self.second &= !said.ends_with('Z');
+        self.after(said);
         Some(said)
     }
 }
@@ -146,6 +168,7 @@ fn forward(owed: &mut Owed, message: char) {
             owed.extended();
         }
         'S' => owed.sync(),
+        'h' => owed.flush(),
         'd' | 'D' => {}
         'c' => owed.copy_end(),
         _ => {
@@ -205,12 +228,13 @@ fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, Stri
 #[test]
 fn never_too_few_are_owed_and_none_in_the_end() {
     let pipelines = ['P', 'P', 'p', 'Q', 'q', 'S'];
+    let flushes = ['P', 'P', 'P', 'p', 'h', 'Q', 'q', 'S', 'S', 'S'];
     let copies = ['P', 'p', 'X', 'X', 'K', 'V', 'v', 'Q', 'q', 'd', 'd', 'D', 'c', 'c', 'S', 'S'];
     let mut dice = Dice(0x00f3_9c1e);
     let (mut counted, mut uncounted) = (0, 0);
     for round in 0..30_000 {
-        let (script, doubtful) =
-            script(&mut dice, if round % 2 == 0 { &pipelines } else { &copies });
+        let alphabet: [&[char]; 3] = [&pipelines, &copies, &flushes];
+        let (script, doubtful) = script(&mut dice, alphabet[round % 3]);
         for _ in 0..4 {
             let left = play(&mut dice, &script);
             let text: String = script.iter().map(|(message, _)| *message).collect();
