@@ -271,7 +271,8 @@ fn resolve(
     let collation = u16::from(login.charset());
     let encoding = MyEncoding::from_collation(collation, server.flavour);
     let Some(name) = encoding.reads_name(name) else {
-        return Err("Unknown database: its name isn't ASCII, and isn't in UTF-8 by the character                     set that the connection begins with; connect with utf8mb4"
+        return Err("Unknown database: its name isn't ASCII, and isn't in UTF-8 by the character \
+                    set that the connection begins with; connect with utf8mb4"
             .to_owned());
     };
     shared.directory.resolve(engine, name)
