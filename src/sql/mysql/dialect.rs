@@ -97,7 +97,7 @@ impl MyEncoding {
     pub fn reads_name(self, bytes: &[u8]) -> Option<&str> {
         let name = std::str::from_utf8(bytes).ok()?;
         let kept = self == Self::Utf8 && name.chars().all(|one| u32::from(one) <= 0xFFFF);
-        (kept || name.is_ascii()).then_some(name)
+        ((kept || name.is_ascii()) && !name.contains('\0')).then_some(name)
     }
 
     /// What is known when it may be either of two.
