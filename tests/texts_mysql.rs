@@ -14,7 +14,7 @@ use std::io::Read as _;
 use serde_json::json;
 use support::my_wire::{MyLogin, flag};
 use support::proxy::uuid;
-use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, on_both};
+use support::{Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, ProxyOptions, on_both};
 
 on_both!(
     a_name_that_the_engine_takes_for_another_is_not_known,
@@ -34,8 +34,8 @@ on_both!(
     names_of_any_length_cost_nothing,
 );
 
-struct Rig {
-    cluster: &'static MyCluster,
+struct Rig<'a> {
+    cluster: &'a MyCluster,
     proxy: Proxy,
     /// The schema that is fenced.
     db: String,
@@ -43,15 +43,19 @@ struct Rig {
     other: String,
 }
 
-impl Rig {
+impl Rig<'static> {
     fn new(flavour: MyFlavour) -> Self {
-        let cluster = MyCluster::shared(flavour);
-        Self::fencing(flavour, cluster.fresh_db())
+        Self::fencing(flavour, MyCluster::shared(flavour).fresh_db())
     }
 
-    /// With `engine_lock` off nothing but the proxy keeps anybody from writing.
     fn fencing(flavour: MyFlavour, db: String) -> Self {
-        let cluster = MyCluster::shared(flavour);
+        Self::on(MyCluster::shared(flavour), db)
+    }
+}
+
+impl<'a> Rig<'a> {
+    /// With `engine_lock` off nothing but the proxy keeps anybody from writing.
+    fn on(cluster: &'a MyCluster, db: String) -> Self {
         let other = cluster.fresh_db();
         let mut direct = MyWire::connect(cluster.port(), "wire", &db);
         for sql in [
@@ -263,8 +267,10 @@ fn a_character_that_no_name_keeps_is_another_schema(flavour: MyFlavour) {
     );
     drop(client.query("USE `😀`"));
     drop(client.query("CREATE TABLE sneak (n int)"));
-    client.command("\u{2}😀".as_bytes());
-    drop(client.answer(&[]));
+    for name in ["😀", "?\0x"] {
+        client.command(format!("\u{2}{name}").as_bytes());
+        drop(client.answer(&[]));
+    }
     drop(client.query("INSERT INTO t VALUES (777)"));
     if let Ok(mut client) = MyWire::login(rig.proxy.port(), &MyLogin::of("wire", "😀")) {
         drop(client.query("INSERT INTO t VALUES (777)"));
@@ -371,4 +377,19 @@ fn names_of_any_length_cost_nothing(flavour: MyFlavour) {
     }
     let more = rig.proxy.resident_kib().saturating_sub(before);
     assert!(more < 40_000, "{more} KiB are kept");
+}
+
+/// MySQL takes this setting only where a server is made.
+#[test]
+fn a_schema_in_another_spelling_is_the_same_where_the_engine_says_so() {
+    let settings = vec![("lower_case_table_names".into(), "1".into())];
+    let options = MyOptions { settings, ..MyOptions::default() };
+    let cluster = MyCluster::start(MyFlavour::MariaDb, options);
+    let rig = Rig::on(&cluster, cluster.fresh_db());
+    let mut by_login = rig.client(&rig.db.to_uppercase());
+    rig.stays_out(&mut by_login, &["INSERT INTO t VALUES (777)", "CREATE TABLE sneak (n int)"]);
+    let mut by_use = rig.client(&rig.other);
+    by_use.query(&format!("USE {}", rig.db.to_uppercase())).ok();
+    assert_eq!(by_use.query("INSERT INTO t VALUES (777)").code(), 9701);
+    assert_eq!(by_use.query("SELECT 1").ok().cell(), "1");
 }

@@ -41,6 +41,8 @@ pub(crate) struct Seats {
     before: (Option<Stamp>, Vec<Stamp>),
     /// The gates of this engine, and how many gates there were when the list was made.
     engine_gates: (u64, Vec<Arc<Gate>>),
+    /// One of them is of a schema that the engine may take for the default one.
+    has_twin: bool,
 }
 
 impl Seats {
@@ -53,6 +55,7 @@ impl Seats {
             elsewhere: Vec::new(),
             before: (None, Vec::new()),
             engine_gates,
+            has_twin: false,
         }
     }
 
@@ -211,13 +214,15 @@ impl Seats {
                 guard
             }
         };
-        if matches!(reach, Reach::Home) {
+        self.refresh();
+        if matches!(reach, Reach::Home) && !self.has_twin {
             return Ok(guard);
         }
-        self.refresh();
+        let home = Arc::clone(self.home.gate());
+        let meant = |gate: &&Arc<Gate>| is_meant(gate, reach) || is_twin(gate, &home);
         let gates = std::mem::take(&mut self.engine_gates);
         let mut outcome = Ok(());
-        for gate in gates.1.iter().filter(|gate| is_meant(gate, reach)) {
+        for gate in gates.1.iter().filter(meant) {
             outcome = self.admit_at(gate, class, now_ms).map(|other| {
                 if other == Guard::On {
                     guard = Guard::On;
@@ -257,7 +262,13 @@ impl Seats {
             let mut all = self.gates.all();
             all.retain(|gate| *gate.namespace().engine() == engine);
             self.engine_gates = (made, all);
+            self.look_for_twins();
         }
+    }
+
+    fn look_for_twins(&mut self) {
+        let home = self.home.gate();
+        self.has_twin = self.engine_gates.1.iter().any(|gate| is_twin(gate, home));
     }
 
     /// The engine has shown that nothing is left of what the leases stand for.
@@ -299,6 +310,7 @@ impl Seats {
         };
         self.elsewhere.extend(std::mem::replace(&mut self.lease, held));
         self.home = home;
+        self.look_for_twins();
     }
 
     /// Takes the orders that were given at any seat, with the generation below which they hold.
@@ -323,6 +335,12 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
             names.chain(more.into_iter().flatten()).any(|name| is_alike(name, database))
         }
     }
+}
+
+/// Whether another gate is of a schema that may be the default one to the engine, written otherwise.
+fn is_twin(gate: &Gate, home: &Gate) -> bool {
+    let (one, other) = (gate.namespace().database(), home.namespace().database());
+    one != other && is_alike(one, other)
 }
 
 /// Whether two names may be one to an engine that folds them: character by character, beyond ASCII
@@ -452,6 +470,25 @@ mod tests {
         for (one, other) in [("käufe", "kaufe"), ("a", "ab"), ("заказы", "заказ")] {
             assert!(!is_alike(one, other), "{one} {other}");
         }
+    }
+
+    /// With `lower_case_table_names` other than 0 both are one schema.
+    #[test]
+    fn a_default_schema_is_asked_for_at_the_gates_of_all_its_spellings() {
+        let (mut seats, gates) = seats(&["e/a", "e/B", "e/b"]);
+        let write = StatementClass::Write;
+        gates[2].overlay(Overlay::Installing, InFlight::Finish);
+        seats.admit(write, Reach::Home, 0).unwrap();
+        seats.release();
+        seats.move_home(gates[1].namespace());
+        assert!(seats.admit(write, Reach::Home, 0).is_err() && !seats.is_holding());
+        // A spelling whose gate is made later is found as well.
+        seats.move_home(gates[0].namespace());
+        seats.admit(write, Reach::Home, 0).unwrap();
+        seats.release();
+        let late = seats.gates.gate(&Namespace::parse("e/A").unwrap());
+        late.overlay(Overlay::Installing, InFlight::Finish);
+        assert!(seats.admit(write, Reach::Home, 0).is_err());
     }
 
     #[test]

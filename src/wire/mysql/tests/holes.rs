@@ -272,6 +272,7 @@ fn a_schema_in_another_character_set_is_nobodys() {
     for (mut stage, schema, known) in [
         (utf8(), "é", true),
         (utf8(), "\u{1f600}", false),
+        (utf8(), "e\0x", false),
         (latin1(), "é", false),
         (latin1(), "e", true),
     ] {
