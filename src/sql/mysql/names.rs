@@ -33,11 +33,11 @@ pub(super) fn name(text: Phrase<'_>, at: usize, reading: Reading) -> Option<Stri
 /// the end for nothing, and the client's character set comes in between.
 pub(super) fn folded(text: Phrase<'_>, at: usize) -> Option<String> {
     let bytes = text.bytes(at);
-    let inner = match text.kind(at)? {
-        TokenKind::Word => bytes,
-        TokenKind::Quoted => bytes.get(1..bytes.len().checked_sub(1)?)?,
-        _ => return None,
-    };
+    let quoted = text.is_kind(at, TokenKind::Quoted);
+    let inner = if quoted { bytes.get(1..bytes.len().checked_sub(1)?)? } else { bytes };
+    if !quoted && !text.is_kind(at, TokenKind::Word) {
+        return None;
+    }
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
     let comparable = (1..=NAME_CHARS_MAX).contains(&inner.len()) && inner.iter().all(plain);
     let name = std::str::from_utf8(inner).ok().filter(|_| comparable)?;
