@@ -337,7 +337,8 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
     }
 }
 
-/// Whether another gate is of a schema that may be the default one to the engine, written otherwise.
+/// Whether another gate is of a schema that the engine may take for the default one, written
+/// otherwise.
 fn is_twin(gate: &Gate, home: &Gate) -> bool {
     let (one, other) = (gate.namespace().database(), home.namespace().database());
     one != other && is_alike(one, other)
