@@ -658,3 +658,25 @@ fn errors_without_a_code_and_several_at_the_end_are_passed_on() {
     }
     assert_eq!(bytes(&heard), ODD_END.concat());
 }
+
+/// An engine that is lost in the middle of a row: an error behind it would be read as the rest of
+/// the row, and the row as a whole one.
+#[test]
+fn a_row_that_was_cut_has_no_error_in_it() {
+    let site = Site::shared();
+    site.setup("CREATE TABLE cut (n int)");
+    let mut client = site.client();
+    client.query("BEGIN").ok();
+    client.query("INSERT INTO cut VALUES (1)").ok();
+    let backend = client.query("SELECT pg_backend_pid()").ok().cell();
+    // Longer than what sockets take while nobody reads: the engine stands in the middle of it.
+    client.send_raw(&query("SELECT repeat('v', 100000000)"));
+    assert_eq!(client.read_frame().0, b'T');
+    site.sql(&format!("SELECT pg_terminate_backend({backend})"));
+    while let Ok(frame) = client.try_read_frame(PATIENCE) {
+        assert!(frame.is_none(), "the row came whole: {frame:?}");
+    }
+    // Behind the frame's header, the count of columns and the value's length.
+    let row = client.unfinished().get(11..).unwrap_or_default();
+    assert!(!row.is_empty() && row.iter().all(|byte| *byte == b'v'), "something else in the row");
+}

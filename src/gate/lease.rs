@@ -91,6 +91,15 @@ impl Lease {
         }
     }
 
+    /// Makes the lease what it was before it was extended for a program that was refused elsewhere:
+    /// nothing of that program was forwarded. A drain that saw the extended lease looks again.
+    pub fn taken_back(&mut self, before: Stamp) {
+        if self.stamp != before {
+            self.stamp = before;
+            self.seat.publish(before);
+        }
+    }
+
     /// Gives it back: nothing was forwarded under it.
     pub fn unused(mut self) {
         self.resolved = true;

@@ -334,6 +334,9 @@ pub struct MyDetail {
     pub prepared: Vec<(String, Classified)>,
     /// `DEALLOCATE PREPARE`, names in lower case.
     pub deallocated: Vec<String>,
+    /// The program may prepare anything, or end it, under any name: one that can't be compared
+    /// here as the engine compares it, more names than are told here, or a text nobody reads.
+    pub names_unknown: bool,
     /// The program is one `KILL` of one connection by its number.
     pub kill: Option<Kill>,
 }
@@ -358,6 +361,7 @@ impl MyDetail {
             both.name_schema(name.clone());
         }
         both.any_schema |= other.any_schema;
+        both.names_unknown |= other.names_unknown;
         if self.default_schema != other.default_schema {
             both.default_schema = None;
         }
@@ -383,6 +387,16 @@ pub struct Kill {
 }
 
 impl Detail {
+    /// MySQL: a text, or a part of one, that nobody reads. It may reach every schema and set
+    /// everything in its session. This is the one place that says so: half of it is a hole.
+    pub(super) fn assume_everything(&mut self) {
+        self.any_database = true;
+        self.my.any_schema = true;
+        self.my.names_unknown = true;
+        self.my.default_schema = None;
+        self.my.change = SessionChange::UNKNOWN;
+    }
+
     /// The text names another database. Of more than [`CLASSIFIED_DATABASES_MAX`] the rest counts
     /// as any: each has a gate made for it, and is looked for at each gate.
     pub(super) fn reach_database(&mut self, name: String) {
@@ -477,9 +491,9 @@ impl Classified {
 
     /// The same for a MySQL text: of which schemas it speaks and what it sets isn't known either.
     pub(crate) fn unreadable_mysql() -> Self {
-        let my =
-            MyDetail { any_schema: true, change: SessionChange::UNKNOWN, ..MyDetail::default() };
-        let detail = Some(Arc::new(Detail { any_database: true, my, ..Detail::default() }));
+        let mut detail = Detail::default();
+        detail.assume_everything();
+        let detail = Some(Arc::new(detail));
         Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
     }
 

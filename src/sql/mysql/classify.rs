@@ -68,7 +68,13 @@ fn nested(
     let parts = split::statements(all)?;
     let mut before = context.detail.my.change;
     for (number, range) in parts.iter().enumerate() {
-        let part = context.statement(all.part(range.clone()));
+        let one = all.part(range.clone());
+        let mut part = context.statement(one);
+        if (0..one.len()).any(|at| one.is_kind(at, TokenKind::Semicolon)) {
+            // Where a body with semicolons ends is a guess: what stands in it may run at once.
+            let class = part.class.strongest(StatementClass::Write);
+            part = Part { class, ..context.opaque() };
+        }
         sum.add(part);
         if part.lexing && context.detail.my.change == before {
             context.detail.my.change = SessionChange::UNKNOWN; // nobody knows what it set
@@ -218,8 +224,32 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A statement nobody could read, or whose body may hold anything: every effect is assumed.
-    pub(super) const fn opaque() -> Part {
+    /// A statement nobody could read, or whose body may hold anything: every effect is assumed, on
+    /// every schema. A method, so that nobody can take the part and forget what goes with it.
+    pub(super) fn opaque(&mut self) -> Part {
+        self.detail.assume_everything();
+        Self::every_effect()
+    }
+
+    /// A statement with a text inside it that was read: every effect on the session is assumed, and
+    /// the schemas and settings are those that the text inside names.
+    pub(super) fn runs(&mut self, inner: &Classified) -> Part {
+        if let Some(detail) = inner.detail() {
+            let into = &mut self.detail;
+            for name in &detail.my.schemas {
+                into.my.name_schema(name.clone());
+            }
+            into.my.any_schema |= detail.my.any_schema;
+            into.my.change = into.my.change.then(detail.my.change);
+            into.databases.extend(detail.databases.iter().cloned());
+            into.any_database |= detail.any_database;
+            into.executes.extend(detail.executes.iter().cloned());
+        }
+        self.detail.my.names_unknown = true;
+        Self::every_effect()
+    }
+
+    const fn every_effect() -> Part {
         Part {
             commits: true,
             breaks: GuardBreak::Reset,
@@ -233,7 +263,8 @@ impl Context<'_> {
     }
 
     pub(super) const fn walk(&self) -> Walk<'_> {
-        Walk { server: self.reading.server, trusted: self.trusted }
+        let Reading { server, encoding, .. } = self.reading;
+        Walk { server, encoding, trusted: self.trusted }
     }
 
     /// A query, or a part of one: proved by the walk.
@@ -281,20 +312,19 @@ impl Context<'_> {
             return self.whole_query(text);
         }
         if !text.is_kind(0, TokenKind::Word) {
-            return Self::opaque();
+            return self.opaque();
         }
         let verb = LowerWord::of(text, 0);
         let at = VERBS.binary_search_by(|(word, _)| (*word).cmp(verb.as_str())).ok();
         let Some(&(_, rule)) = at.and_then(|at| VERBS.get(at)) else {
-            self.detail.my.any_schema = true;
-            return Self::opaque();
+            return self.opaque();
         };
         match rule {
             Rule::Is(class) => Part::of(class),
             Rule::Commits(class) => Part { extra: Shape::COMMITS_IMPLICITLY, ..Part::of(class) },
             Rule::Server => self.server_wide(StatementClass::Lifecycle),
             Rule::Query => self.whole_query(text),
-            Rule::Begin => transaction::begin(text),
+            Rule::Begin => transaction::begin(text, self),
             Rule::Commit => transaction::commit(text),
             Rule::Rollback => transaction::rollback(text),
             Rule::Savepoint => transaction::savepoint(),

@@ -23,12 +23,22 @@ fn begins_query(text: Phrase<'_>) -> bool {
 
 /// `USE schema`.
 pub(super) fn use_schema(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
-    let Some(name) = names::name(text, 1).filter(|_| text.len() == 2) else {
-        context.detail.my.any_schema = true;
-        return Context::opaque();
+    let Some(name) = names::name(text, 1, context.reading).filter(|_| text.len() == 2) else {
+        return unknown_schema(text, context);
     };
     context.detail.my.name_schema(name.clone());
     context.detail.my.default_schema = Some(name);
+    Part { extra: Shape::CHANGES_SCHEMA, ..Part::of(StatementClass::Session) }
+}
+
+/// `USE` of a schema whose name may be another one to the engine: where the session is then, only
+/// the engine knows.
+fn unknown_schema(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
+    if text.len() != 2 || !text.is_name(1) {
+        return context.opaque();
+    }
+    context.detail.my.any_schema = true;
+    context.detail.my.default_schema = None;
     Part { extra: Shape::CHANGES_SCHEMA, ..Part::of(StatementClass::Session) }
 }
 
@@ -36,7 +46,7 @@ pub(super) fn use_schema(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
 pub(super) fn show(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     for at in 1..text.len() {
         if text.is_any(at, &["from", "in", "database", "schema"]) && text.is_name(at + 1) {
-            names::named(text, at + 1, &mut context.detail.my);
+            names::named(text, at + 1, context.reading, &mut context.detail.my);
         }
     }
     context.walk().calls(text)
@@ -53,7 +63,7 @@ pub(super) fn explain(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         } else if text.is(at, "into") && text.is_kind(at + 1, TokenKind::Variable) {
             at += 2;
         } else if text.is(at, "for") && text.is_any(at + 1, &["database", "schema"]) {
-            names::named(text, at + 2, &mut context.detail.my);
+            names::named(text, at + 2, context.reading, &mut context.detail.my);
             at += 3;
         } else {
             break;
@@ -74,7 +84,7 @@ pub(super) fn explain(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let table = inner.is_name(0)
         && !(0..inner.len()).any(|at| inner.is_kind(at, TokenKind::Open))
         && inner.len() <= 6;
-    if table { READ } else { Context::opaque() }
+    if table { READ } else { context.opaque() }
 }
 
 /// `DO expression, …`.
@@ -93,7 +103,7 @@ pub(super) fn call(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let trusted = match named {
         1 => names::folded(target, 0).is_some_and(|name| context.trusted.contains(None, &name)),
         3 => names::folded(target, 2)
-            .zip(names::name(target, 0))
+            .zip(names::name(target, 0, context.reading))
             .is_some_and(|(name, schema)| context.trusted.contains(Some(&schema), &name)),
         _ => false,
     };
@@ -123,15 +133,19 @@ pub(super) fn handler(text: Phrase<'_>, context: &Context<'_>) -> Part {
 
 /// `PREPARE name FROM 'text'`: session state; what the text may do counts when it runs.
 pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
-    let Some(name) = names::folded(text, 1).filter(|_| text.is(2, "from")) else {
-        return Context::opaque();
-    };
+    if !text.is_name(1) || !text.is(2, "from") {
+        return context.opaque();
+    }
     let literal = (text.len() == 4).then(|| names::string(text, 3, context.reading)).flatten();
     let found = match literal {
         Some(inner) => context.inner(&inner),
         None => Classified::unreadable_mysql(),
     };
-    context.detail.my.prepared.push((name, found));
+    let few = context.detail.my.prepared.len() < limits::EXECUTED_NAMES_MAX;
+    match names::folded(text, 1).filter(|_| few) {
+        Some(name) => context.detail.my.prepared.push((name, found)),
+        None => context.detail.my.names_unknown = true,
+    }
     session::value(text.rest(3), context)
 }
 
@@ -140,39 +154,28 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
 pub(super) fn execute(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if !text.is(1, "immediate") {
         let few = context.detail.executes.len() < limits::EXECUTED_NAMES_MAX;
-        let Some(name) = names::folded(text, 1).filter(|_| few) else { return Context::opaque() };
+        let Some(name) = names::folded(text, 1).filter(|_| few) else { return context.opaque() };
         context.detail.executes.push(name);
         return context.expression(text.rest(2));
     }
     let literal =
         names::string(text, 2, context.reading).filter(|_| text.len() == 3 || text.is(3, "using"));
-    let Some(literal) = literal else {
-        context.detail.my.any_schema = true;
-        return Context::opaque();
-    };
+    let Some(literal) = literal else { return context.opaque() };
     let inner = context.inner(&literal);
-    if let Some(detail) = inner.detail() {
-        let into = &mut context.detail;
-        for name in &detail.my.schemas {
-            into.my.name_schema(name.clone());
-        }
-        into.my.any_schema |= detail.my.any_schema;
-        into.my.change = into.my.change.then(detail.my.change);
-        into.databases.extend(detail.databases.iter().cloned());
-        into.any_database |= detail.any_database;
-        into.executes.extend(detail.executes.iter().cloned());
-    }
     Part {
         class: StatementClass::Write.strongest(inner.class()),
         tx: if inner.shape().tx() == TxEffect::None { TxEffect::None } else { TxEffect::Mixed },
-        ..Context::opaque()
+        ..context.runs(&inner)
     }
 }
 
 /// `DEALLOCATE PREPARE name`, `DROP PREPARE name`.
 pub(super) fn deallocate(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
-    let Some(name) = names::folded(text, 2) else { return Context::opaque() };
-    context.detail.my.deallocated.push(name);
+    let few = context.detail.my.deallocated.len() < limits::EXECUTED_NAMES_MAX;
+    match names::folded(text, 2).filter(|_| few) {
+        Some(name) => context.detail.my.deallocated.push(name),
+        None => context.detail.my.names_unknown = true,
+    }
     Part::of(StatementClass::Session)
 }
 

@@ -90,6 +90,16 @@ impl MyEncoding {
         }
     }
 
+    /// A name in these bytes as the engine keeps it; `None` where that may be another one. Engines
+    /// keep names in UTF-8 of at most three bytes a character, and turn the client's into it: in
+    /// another set the same bytes are another name, and a longer character becomes `?`.
+    #[must_use]
+    pub fn reads_name(self, bytes: &[u8]) -> Option<&str> {
+        let name = std::str::from_utf8(bytes).ok()?;
+        let kept = self == Self::Utf8 && name.chars().all(|one| u32::from(one) <= 0xFFFF);
+        ((kept || name.is_ascii()) && !name.contains('\0')).then_some(name)
+    }
+
     /// What is known when it may be either of two.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {

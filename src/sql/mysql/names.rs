@@ -10,23 +10,38 @@ use super::super::statement::MyDetail;
 use super::dialect::MyEncoding;
 use super::lexer::Reading;
 
-/// A name as written, its quotes undone; `None` when it isn't one or isn't UTF-8.
-pub(super) fn name(text: Phrase<'_>, at: usize) -> Option<String> {
+/// The longest name that engines take, in characters. Longer ones are nobody's, and aren't kept.
+const NAME_CHARS_MAX: usize = 64;
+
+/// A name as the engine keeps it, its quotes undone; `None` when it isn't one, or when the engine
+/// may keep another one for these bytes.
+pub(super) fn name(text: Phrase<'_>, at: usize, reading: Reading) -> Option<String> {
     let bytes = text.bytes(at);
-    if text.is_kind(at, TokenKind::Word) {
-        return Some(std::str::from_utf8(bytes).ok()?.to_owned());
-    }
-    if !text.is_kind(at, TokenKind::Quoted) {
+    let quoted = text.is_kind(at, TokenKind::Quoted);
+    let inner = if quoted { bytes.get(1..bytes.len().checked_sub(1)?)? } else { bytes };
+    if !quoted && !text.is_kind(at, TokenKind::Word) {
         return None;
     }
-    let quote = std::str::from_utf8(bytes.get(..1)?).ok()?;
-    let inner = bytes.get(1..bytes.len().checked_sub(1)?)?;
-    Some(std::str::from_utf8(inner).ok()?.replace(&quote.repeat(2), quote))
+    let name = reading.encoding.reads_name(inner)?;
+    let quote = std::str::from_utf8(bytes.get(..1)?).unwrap_or_default();
+    let name = if quoted { name.replace(&quote.repeat(2), quote) } else { name.to_owned() };
+    (name.chars().nth(NAME_CHARS_MAX).is_none()).then_some(name)
 }
 
-/// A name in lower case, where the engine compares without case.
+/// A name in lower case, where the engine compares without case. `None` for one that can't be
+/// compared here as every engine does: beyond plain letters some take accents, width and blanks at
+/// the end for nothing, and the client's character set comes in between.
 pub(super) fn folded(text: Phrase<'_>, at: usize) -> Option<String> {
-    name(text, at).map(|name| name.to_lowercase())
+    let bytes = text.bytes(at);
+    let quoted = text.is_kind(at, TokenKind::Quoted);
+    let inner = if quoted { bytes.get(1..bytes.len().checked_sub(1)?)? } else { bytes };
+    if !quoted && !text.is_kind(at, TokenKind::Word) {
+        return None;
+    }
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
+    let comparable = (1..=NAME_CHARS_MAX).contains(&inner.len()) && inner.iter().all(plain);
+    let name = std::str::from_utf8(inner).ok().filter(|_| comparable)?;
+    Some(name.to_ascii_lowercase())
 }
 
 /// Every name that may stand for a schema: the first of names with dots between.
@@ -49,13 +64,13 @@ pub(super) fn schemas(text: Phrase<'_>, reading: Reading, into: &mut MyDetail) {
         if matches!(before, Some(TokenKind::Dot | TokenKind::Setting)) {
             continue;
         }
-        named(text, dot - 1, into);
+        named(text, dot - 1, reading, into);
     }
 }
 
 /// The schema that is named at `at`.
-pub(super) fn named(text: Phrase<'_>, at: usize, into: &mut MyDetail) {
-    match name(text, at) {
+pub(super) fn named(text: Phrase<'_>, at: usize, reading: Reading, into: &mut MyDetail) {
+    match name(text, at, reading) {
         Some(name) => into.name_schema(name),
         None => into.any_schema = true,
     }

@@ -14,7 +14,7 @@ use super::super::classify::phrase::{LowerWord, Phrase};
 use super::super::lexer::TokenKind;
 use super::super::statement::{GuardBreak, Part, Shape, StatementClass};
 use super::super::trusted::Trusted;
-use super::dialect::{MyFlavour, MyServer};
+use super::dialect::{MyEncoding, MyFlavour, MyServer};
 use super::words::{Callee, callee, declared};
 
 /// Words of MariaDB's grammar that make a geometry of their arguments.
@@ -32,6 +32,8 @@ pub(super) const SHAPES: &[&str] = &[
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk<'a> {
     pub(super) server: MyServer,
+    /// The client's character set: names that are trusted are in UTF-8.
+    pub(super) encoding: MyEncoding,
     pub(super) trusted: &'a Trusted,
 }
 
@@ -111,11 +113,13 @@ impl Walk<'_> {
 
     fn callee(&self, text: Phrase<'_>, last: usize, open: usize) -> Callee {
         let word = folded(text, last);
-        if word.as_str().is_empty() {
+        let certain = |at| text.bytes(at).is_ascii() || self.encoding == MyEncoding::Utf8;
+        if word.as_str().is_empty() || !certain(last) {
             return Callee::Unknown;
         }
         if is_dotted(text, last) {
-            let Some(schema) = last.checked_sub(2).filter(|&at| text.is_name(at)) else {
+            let Some(schema) = last.checked_sub(2).filter(|&at| text.is_name(at) && certain(at))
+            else {
                 return Callee::Unknown;
             };
             let Some(schema) = text.name(schema) else { return Callee::Unknown };

@@ -5,10 +5,9 @@
 //! is `ddl`. Nearly all of them end an open transaction.
 
 use super::super::classify::phrase::Phrase;
-use super::super::lexer::TokenKind;
 use super::super::statement::{Part, Shape, StatementClass};
 use super::classify::Context;
-use super::{names, split};
+use super::names;
 
 const DDL: Part = Part { extra: Shape::COMMITS_IMPLICITLY, ..Part::of(StatementClass::Ddl) };
 
@@ -27,7 +26,7 @@ fn whole_schema(text: Phrase<'_>, at: usize, context: &mut Context<'_>) -> Part 
     if text.is(at, "if") {
         at += if text.is(at + 1, "not") { 3 } else { 2 };
     }
-    match names::name(text, at) {
+    match names::name(text, at, context.reading) {
         Some(name) => {
             context.detail.databases.push(name.clone());
             context.detail.my.name_schema(name);
@@ -44,16 +43,6 @@ fn is_schema(text: Phrase<'_>, at: usize) -> bool {
     text.is_any(at, &["database", "schema"])
 }
 
-/// A routine, trigger or event. Its body runs later; but where a body with semicolons ends is a
-/// guess, so what stands in it may run at once, too.
-fn with_body(text: Phrase<'_>) -> Option<Part> {
-    let block = (0..text.len()).any(|at| text.is_kind(at, TokenKind::Semicolon));
-    if !block || !split::has_body(text, 0) {
-        return None;
-    }
-    Some(Part { class: StatementClass::Ddl, ..Context::opaque() })
-}
-
 pub(super) fn create(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let at = what(text);
     if is_schema(text, at) {
@@ -62,7 +51,7 @@ pub(super) fn create(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if text.is(at, "temporary") {
         return Part { extra: Shape::KEEPS_LOCKS, ..DDL };
     }
-    with_body(text).unwrap_or(DDL)
+    DDL
 }
 
 pub(super) fn drop(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
@@ -82,28 +71,12 @@ pub(super) fn drop(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
 
 pub(super) fn alter(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if is_schema(text, 1) {
-        // Without a name it is the default one, and its options begin with words of the grammar.
-        let named = text.is_kind(2, TokenKind::Quoted)
-            || !text.is_any(
-                2,
-                &[
-                    "character",
-                    "char",
-                    "charset",
-                    "collate",
-                    "default",
-                    "comment",
-                    "encryption",
-                    "read",
-                ],
-            );
-        if named {
-            return whole_schema(text, 1, context);
-        }
-        return Part { extra: Shape::COMMITS_IMPLICITLY, ..Part::of(StatementClass::Lifecycle) };
+        // Without a name it is the default one, whose gate is asked in any case. Which words begin
+        // an option and which may be a name differs between servers: each is taken for a name.
+        return whole_schema(text, 1, context);
     }
     if text.is(1, "instance") {
         return context.server_wide(StatementClass::Lifecycle);
     }
-    with_body(text).unwrap_or(DDL)
+    DDL
 }

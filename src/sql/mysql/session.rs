@@ -106,17 +106,16 @@ fn assigns(text: Phrase<'_>, at: usize) -> bool {
 /// MariaDB's `SET STATEMENT a = 1 FOR statement`: a writer (W18) that may be more than that.
 fn statement(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let mut part = Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
-    let Some(at) = text.find(2, "for") else { return Context::opaque() };
+    let Some(at) = text.find(2, "for") else { return context.opaque() };
     if text.is(at + 1, "set") && text.is(at + 2, "statement") {
         // Nothing here goes into itself: a text may have a hundred thousand of these.
-        context.detail.my.any_schema = true;
-        return Context::opaque();
+        return context.opaque();
     }
     let settings = text.part(2..at);
-    let lexes = |at| names::folded(settings, at).is_some_and(|name| LEXING.contains(&&*name));
-    let lexes = (0..settings.len()).any(lexes);
+    let lexes = |at| names::folded(settings, at).is_none_or(|name| LEXING.contains(&&*name));
+    let lexes = (0..settings.len()).any(|at| settings.is_name(at) && lexes(at));
     if lexes && text.is_any(at + 1, &["prepare", "execute"]) {
-        return Context::opaque(); // a text inside is read by those rules
+        return context.opaque(); // a text inside is read by those rules
     }
     let set = context.walk().calls(settings);
     let before = context.detail.my.change;
@@ -178,14 +177,14 @@ fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange)
         }
         at += if marked { 2 } else { 1 };
     }
-    let Some(name) = names::folded(text, at) else { return Context::opaque() };
+    let Some(name) = names::folded(text, at) else { return context.opaque() };
     if text.is_kind(at + 1, TokenKind::Dot) {
         // A structured setting, `hot_cache.key_buffer_size`: of the server.
         let assigned = text.rest(at + 4);
         return strongest(wide(context), value(assigned, context));
     }
     if !assigns(text, at) {
-        return Context::opaque();
+        return context.opaque();
     }
     let given = text.rest(at + 2);
     let mut touched = touch(&name, given, context, change, scoped || !marked);
@@ -264,7 +263,7 @@ fn charset(text: Phrase<'_>, at: usize, context: &Context<'_>, change: &mut Sess
 fn encoding(text: Phrase<'_>, at: usize, reading: Reading) -> MyEncoding {
     let value = names::string(text, at, reading).and_then(|value| String::from_utf8(value).ok());
     let alone = text.len() == at + 1 || text.is(at + 1, "collate");
-    match value.or_else(|| names::name(text, at)) {
+    match value.or_else(|| names::folded(text, at)) {
         Some(name) if alone => MyEncoding::from_charset(&name),
         // BINARY is a word of its own and a set; DEFAULT is whatever the server has.
         Some(_) | None => MyEncoding::Unsafe,
@@ -295,7 +294,7 @@ fn sql_mode(given: Phrase<'_>, reading: Reading) -> Option<SqlMode> {
     if given.len() == 1 {
         let value = names::string(given, 0, reading);
         let value = value.and_then(|value| String::from_utf8(value).ok());
-        return Some(match value.or_else(|| names::name(given, 0)) {
+        return Some(match value.or_else(|| names::folded(given, 0)) {
             Some(value) if !value.eq_ignore_ascii_case("default") => SqlMode::from_value(&value),
             Some(_) | None => SqlMode::UNKNOWN,
         });

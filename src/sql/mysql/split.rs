@@ -15,6 +15,9 @@ use super::super::lexer::{TokenKind, Unlexable};
 /// What may have a body: the word behind CREATE or ALTER and its options.
 const BODIES: &[&str] = &["procedure", "function", "trigger", "event", "package"];
 
+/// What else may stand behind a DEFINER.
+const OTHERS: &[&str] = &["aggregate", "sql", "view"];
+
 /// The ranges of the statements of `text`; blank ones are left out.
 pub(super) fn statements(text: Phrase<'_>) -> Result<Vec<Range<usize>>, Unlexable> {
     let mut found = Vec::new();
@@ -63,11 +66,21 @@ pub(super) fn has_body(text: Phrase<'_>, start: usize) -> bool {
     if !text.is_any(start, &["create", "alter"]) {
         return false;
     }
-    // DEFINER = `a`@`b`, OR REPLACE, AGGREGATE, SQL SECURITY: never a bracket, never a semicolon.
-    let head = start + 1..(start + 16).min(text.len());
-    let plain =
-        |at: &usize| !matches!(text.kind(*at), Some(TokenKind::Open | TokenKind::Semicolon) | None);
-    head.take_while(plain).any(|at| text.is_any(at, BODIES))
+    let mut at = start + 1;
+    if text.is(at, "or") && text.is(at + 1, "replace") {
+        at += 2;
+    }
+    if text.is(at, "definer") && text.bytes(at + 1) == b"=" {
+        // `a`@`b` or a role: never a bracket. The first word that can't be one settles it.
+        let plain = |at: &usize| {
+            !matches!(text.kind(*at), Some(TokenKind::Open | TokenKind::Semicolon) | None)
+        };
+        let head = (at + 3..at + 8).take_while(plain);
+        let mut words = head.filter(|&at| text.is_any(at, BODIES) || text.is_any(at, OTHERS));
+        at = words.next().unwrap_or(at);
+    }
+    at += usize::from(text.is(at, "aggregate"));
+    text.is_any(at, BODIES)
 }
 
 /// What is found of a statement's body.

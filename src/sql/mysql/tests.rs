@@ -10,6 +10,8 @@ use super::super::trusted::Trusted;
 use super::super::{Classifier, fingerprint};
 use super::*;
 
+mod opaque;
+
 const ENGINES: [(char, &str); 2] = [('m', "5.5.5-10.11.19-MariaDB-log"), ('o', "9.7.4-2")];
 
 fn standard(greeting: &str) -> MyLexing {

@@ -20,14 +20,14 @@ const BEGIN: Part = Part {
 };
 
 /// `BEGIN [WORK]`; anything behind it makes it a block, whose statements nobody reads.
-pub(super) fn begin(text: Phrase<'_>) -> Part {
+pub(super) fn begin(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if text.len() == 1 || (text.len() == 2 && text.is(1, "work")) {
         return BEGIN;
     }
     if split::has_body(text, 0) {
-        return Part { class: StatementClass::Write, ..Context::opaque() };
+        return Part { class: StatementClass::Write, ..context.opaque() };
     }
-    Context::opaque()
+    context.opaque()
 }
 
 /// `START TRANSACTION …`; the other forms start replication.
@@ -93,7 +93,7 @@ pub(super) fn xa(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     match (text.is(1, "commit"), text.is(1, "rollback")) {
         (true, _) => Part { tx: TxEffect::Commit, commits: true, ..part },
         (_, true) => Part { tx: TxEffect::Rollback, ..part },
-        (false, false) => Context::opaque(),
+        (false, false) => context.opaque(),
     }
 }
 

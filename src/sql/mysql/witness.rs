@@ -121,7 +121,7 @@ mod tests {
         };
         let lexer = MyLexer::new(text.as_bytes(), reading);
         let tokens = Tokens::collect(text.as_bytes(), lexer, true).unwrap();
-        ask(tokens.all(), Walk { server, trusted: &Trusted::default() })
+        ask(tokens.all(), Walk { server, encoding: MyEncoding::Utf8, trusted: &Trusted::default() })
     }
 
     #[test]

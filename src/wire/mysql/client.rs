@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::gate::admission::Refusal;
-use crate::sql::{Classified, Classifier};
+use crate::sql::{Classified, Classifier, MyEncoding};
 use crate::wire::mysql::attributes;
 use crate::wire::mysql::auth::Letters;
 use crate::wire::mysql::capabilities as bits;
@@ -328,13 +328,20 @@ impl Packet<'_, '_, '_> {
                 }
             }
             (Judge::Opcode(class), Command::InitDb | Command::CreateDb | Command::DropDb) => {
-                Program::of_schema(command, class, argument)
+                let encoding = self.conversation.lexing.encoding;
+                Program::of_schema(command, class, argument, encoding)
             }
             (Judge::Opcode(class), Command::ChangeUser) => match new_schema(argument) {
                 Some((schema, rest)) => {
                     let collation = rest.get(..2).and_then(|number| number.try_into().ok());
                     let collation = collation.map(u16::from_le_bytes);
-                    Program { collation, ..Program::of_schema(command, class, schema) }
+                    // The set that it begins with is the one that its schema is named in.
+                    let flavour = self.conversation.lexing.server.flavour;
+                    let encoding = collation.map_or(MyEncoding::Unsafe, |number| {
+                        MyEncoding::from_collation(number, flavour)
+                    });
+                    let program = Program::of_schema(command, class, schema, encoding);
+                    Program { collation, ..program }
                 }
                 None => Program { anywhere: true, ..Program::of_opcode(command, class) },
             },

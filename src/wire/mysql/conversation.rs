@@ -294,7 +294,6 @@ impl Conversation {
             out.inject(|buffer| self.run(Whose::WhichSchema, WHICH_SCHEMA, buffer));
             return Ok(Entry::Wait);
         }
-        let fresh = !self.seats.is_holding();
         let class = self.class_now(program);
         let guard = if self.begin_unjudged(class, now_ms) {
             Guard::Off
@@ -303,10 +302,9 @@ impl Conversation {
             self.seats.admit(class, reach, now_ms)?
         };
         if guard == Guard::On && self.escapes_guard(program) {
-            if fresh {
-                self.seats.unused();
-            }
-            return Err(Box::new(self.refusal(Denial::Unprovable)));
+            let refusal = self.refusal(Denial::Unprovable);
+            self.seats.take_back();
+            return Err(Box::new(refusal));
         }
         // Undone in front of any command: the engine refuses to prepare a write, too.
         let arms = program.runs() || guard == Guard::Off;
@@ -395,7 +393,8 @@ impl Conversation {
         }
         let well = outcome != Outcome::Badly;
         match self.owed.take() {
-            Some(Whose::Client { schema_told, wrapped, .. }) => {
+            Some(Whose::Client { schema_told, wrapped, guarded }) => {
+                self.note_transaction(guarded);
                 if let Some(program) = self.program.take() {
                     self.note_cursor(&program, outcome);
                     self.apply(&program, well, schema_told);
@@ -452,7 +451,7 @@ impl Conversation {
 
     /// A refusal of the proxy's own making, with what the gate publishes now.
     pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
-        let gate = self.seats.home().gate();
+        let gate = self.seats.closed();
         Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
     }
 

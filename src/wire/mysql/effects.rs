@@ -112,7 +112,7 @@ impl Conversation {
             Command::Query | Command::Execute | Command::BulkExecute => {
                 if program.classified.is_none() {
                     self.lexing = self.lexing.uncertain();
-                    self.guard.own = Toggle::Unknown;
+                    self.guard.note_own(Toggle::Unknown, well, false);
                     self.lost |= !schema_told;
                 }
                 let executed = program.executed.iter().map(|known| &known.classified);
@@ -161,6 +161,7 @@ impl Conversation {
         let shape = text.shape();
         if text.class() == StatementClass::Unprovable
             || (shape.commits() && shape.changes_autocommit())
+            || text.detail().is_some_and(|detail| detail.my.names_unknown)
         {
             // A procedure's body, or a block's, may PREPARE.
             self.prepared.names_unknown();
@@ -177,7 +178,7 @@ impl Conversation {
             self.killed_query(kill.connection);
         }
         if let Some(own) = detail.change.read_only {
-            self.guard.own = if well { own } else { Toggle::Unknown };
+            self.guard.note_own(own, well, shape.single());
         }
         let alone = shape.single();
         if shape.changes_schema() && !schema_told {

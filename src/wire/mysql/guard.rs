@@ -48,6 +48,8 @@ pub(crate) struct GuardState {
     pub(crate) own: Toggle,
     /// The guard has set it on this session, and must undo that once writes are open.
     on: bool,
+    /// The transaction that is open is read-only because the guard was on when it began.
+    began_under: bool,
     /// It is in force for the program that begins next: the engine has said so.
     ready: bool,
     /// The savepoint is set for the program that begins next.
@@ -80,6 +82,7 @@ impl GuardState {
             savepoint: format!("fencewire_{}", uuid::Uuid::new_v4().simple()),
             own: Toggle::Unknown,
             on: false,
+            began_under: false,
             ready: false,
             saved: false,
             unwrapping: false,
@@ -93,6 +96,21 @@ impl GuardState {
     /// The session was reset: its settings are the engine's defaults.
     pub(crate) fn reset(&mut self) {
         (self.own, self.on, self.ready, self.saved) = (Toggle::Unknown, false, false, false);
+        self.began_under = false;
+    }
+
+    /// A program was to set the client's own setting, and has been answered; `alone`: it was one
+    /// statement.
+    ///
+    /// While the guard is on the engine can't be asked: it would tell the guard's setting. Then a
+    /// statement that failed has set nothing, of several that failed half way this one is taken to
+    /// have run, and what isn't known isn't the client's.
+    pub(crate) fn note_own(&mut self, own: Toggle, well: bool, alone: bool) {
+        if !self.on {
+            self.own = if well { own } else { Toggle::Unknown };
+        } else if own != Toggle::Unknown && (well || !alone) {
+            self.own = own;
+        }
     }
 
     const fn question(&self) -> &'static str {
@@ -248,10 +266,23 @@ impl Conversation {
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;
     }
 
+    /// A program of the client's has been answered: whether a transaction that is open behind it
+    /// is read-only by the guard. With autocommit off a guarded read begins one, and what another
+    /// schema's open gate lets through afterwards is refused by the engine in it (W15).
+    pub(crate) fn note_transaction(&mut self, guarded: bool) {
+        match self.stand {
+            Stand::Outside => self.guard.began_under = false,
+            Stand::Inside { read_only: true } => self.guard.began_under |= guarded,
+            Stand::Inside { read_only: false } | Stand::Unknown => {}
+        }
+    }
+
     /// Whether an error is the guard's own refusal (wire.md W15). `packet` is the ERR packet, as
     /// far as it is there.
     pub(crate) fn is_guards_refusal(&self, errno: u16, packet: &[u8]) -> bool {
-        let guarded = matches!(self.owed, Some(Whose::Client { guarded: true, .. }));
+        let clients = matches!(self.owed, Some(Whose::Client { .. }));
+        let guarded = matches!(self.owed, Some(Whose::Client { guarded: true, .. }))
+            || (clients && self.guard.began_under);
         let says = |word: &[u8]| packet.windows(word.len()).any(|window| window == word);
         guarded
             && match errno {

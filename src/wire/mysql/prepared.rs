@@ -30,8 +30,9 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     by_number: HashMap<u32, Known>,
-    /// By SQL PREPARE, names in lower case. `None`: it may be one of several.
-    by_name: HashMap<Box<str>, Option<Known>>,
+    /// By SQL PREPARE: plain ASCII names in lower case, of at most 64 bytes. One that isn't here is
+    /// nobody's, or may be one of several.
+    by_name: HashMap<Box<str>, Known>,
     /// Forwarded, and not yet answered.
     pending: Option<Known>,
     last: Option<u32>,
@@ -77,27 +78,26 @@ impl Prepared {
 
     /// SQL PREPARE has worked: the name stands for this, or (`None`) may stand for it or another.
     pub(crate) fn named(&mut self, name: &str, known: Option<Known>) {
-        let name = name.to_lowercase().into_boxed_str();
-        if self.by_name.contains_key(&name) || self.by_name.len() < limits::PREPARED_NAMES_MAX {
+        let name = name.to_ascii_lowercase().into_boxed_str();
+        self.by_name.remove(&name);
+        if let Some(known) = known.filter(|_| self.by_name.len() < limits::PREPARED_NAMES_MAX) {
             self.by_name.insert(name, known);
         }
     }
 
     /// Something ran that may have prepared anything under any name.
     pub(crate) fn names_unknown(&mut self) {
-        for known in self.by_name.values_mut() {
-            *known = None;
-        }
+        self.by_name = HashMap::new();
     }
 
     /// The engine has forgotten a name.
     pub(crate) fn unnamed(&mut self, name: &str) {
-        self.by_name.remove(name.to_lowercase().as_str());
+        self.by_name.remove(name.to_ascii_lowercase().as_str());
     }
 
     /// What SQL EXECUTE runs by this name; `None` if that isn't known.
     pub(crate) fn by_name(&self, name: &str) -> Option<&Known> {
-        self.by_name.get(name.to_lowercase().as_str())?.as_ref()
+        self.by_name.get(name.to_ascii_lowercase().as_str())
     }
 
     /// The session was reset: the engine has forgotten all of them.

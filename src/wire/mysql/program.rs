@@ -5,7 +5,7 @@
 //! made by `client.rs`, decided on by `conversation.rs`. It holds no text.
 
 use crate::base::ids::Namespace;
-use crate::sql::{Classified, Shape, StatementClass, TxEffect};
+use crate::sql::{Classified, MyEncoding, Shape, StatementClass, TxEffect};
 use crate::wire::mysql::commands::Command;
 use crate::wire::mysql::prepared::{Known, Prepared};
 use crate::wire::mysql::seats::Reach;
@@ -51,9 +51,14 @@ impl Program {
         }
     }
 
-    /// A command about a schema that it names.
-    pub(crate) fn of_schema(command: Command, class: StatementClass, schema: &[u8]) -> Self {
-        let schema = std::str::from_utf8(schema).ok().map(str::to_owned);
+    /// A command about a schema that it names in the character set `encoding`.
+    pub(crate) fn of_schema(
+        command: Command,
+        class: StatementClass,
+        schema: &[u8],
+        encoding: MyEncoding,
+    ) -> Self {
+        let schema = encoding.reads_name(schema).map(str::to_owned);
         let anywhere = schema.is_none();
         Self { schema, anywhere, ..Self::of_opcode(command, class) }
     }
@@ -65,7 +70,7 @@ impl Program {
         let changed = |name: &String| {
             classified.detail().is_some_and(|detail| {
                 let prepared = detail.my.prepared.iter().any(|(prepared, _)| prepared == name);
-                prepared || detail.my.deallocated.contains(name)
+                prepared || detail.my.names_unknown || detail.my.deallocated.contains(name)
             })
         };
         for name in names {

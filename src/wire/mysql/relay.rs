@@ -41,6 +41,8 @@ use crate::wire::shared::waiting::Parting;
 const STOPPING: &str = "terminating connection: the proxy is stopping; reconnect";
 const ROUTE_MOVED: &str =
     "terminating connection: this name leads to another database now; reconnect";
+const ENGINE_LOST: &str = "the connection to the engine was lost while a statement was running: it \
+     is not known whether it was committed; look whether the change is there before repeating it";
 const GUARD_FAILED: &str = "terminating connection: a fence is up, and the engine did not take the \
      proxy's own statements that keep this session from writing; what was not committed is rolled \
      back; reconnect";
@@ -207,21 +209,30 @@ impl Relay {
             self.stop_serving(STOPPING);
         } else {
             let refusal = self.conversation.refusal(self.conversation.forced_why);
-            let sequence = self.conversation.next_sequence();
-            // In the middle of a packet an error would be read as the rest of it: as a row's.
-            if self.engine.rest.is_over() || !self.engine.rest.pass {
-                self.conversation.tell(&mut self.client.pending, sequence, &refusal);
-            }
+            self.say_last(|conversation, sequence, to_client| {
+                conversation.tell(to_client, sequence, &refusal);
+            });
             self.conversation.leave_hold(Parting::Ended);
             self.end = Some(End::Ended);
         }
         self.impatient = true;
     }
 
+    /// The last word to the client, in front of the close. In the middle of a packet an error would
+    /// be read as the rest of it, and a row that was cut as a whole one: then there is only the
+    /// close.
+    fn say_last(&mut self, say: impl FnOnce(&Conversation, u8, &mut BytesMut)) {
+        if self.engine.rest.is_over() || !self.engine.rest.pass {
+            let sequence = self.conversation.next_sequence();
+            say(&self.conversation, sequence, &mut self.client.pending);
+        }
+    }
+
     /// 1053 for the client, and the end.
     fn stop_serving(&mut self, text: &str) {
-        let sequence = self.conversation.next_sequence();
-        refusal::error(&mut self.client.pending, sequence, 1053, "08S01", text);
+        self.say_last(|_, sequence, to_client| {
+            refusal::error(to_client, sequence, 1053, "08S01", text);
+        });
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
         self.forget_held();
@@ -422,26 +433,20 @@ impl Relay {
     /// was running, the client is told that nobody knows; else it sees the close.
     fn engine_gone(&mut self) {
         if let Some(what) = self.broken.take() {
-            let sequence = self.conversation.next_sequence();
-            refusal::error(&mut self.client.pending, sequence, 1835, "HY000", &what);
+            self.say_last(|_, sequence, to_client| {
+                refusal::error(to_client, sequence, 1835, "HY000", &what);
+            });
             return;
         }
-        if let Some(denial) = self.conversation.cut_reading()
-            && self.engine.rest.is_over()
-        {
+        if let Some(denial) = self.conversation.cut_reading() {
             let refusal = self.conversation.refusal(denial);
-            let sequence = self.conversation.next_sequence();
-            self.conversation.tell(&mut self.client.pending, sequence, &refusal);
+            self.say_last(|conversation, sequence, to_client| {
+                conversation.tell(to_client, sequence, &refusal);
+            });
         } else if self.conversation.may_have_committed() && self.client.writes {
-            refusal::error(
-                &mut self.client.pending,
-                self.conversation.next_sequence(),
-                9790,
-                "08007",
-                "the connection to the engine was lost while a statement was running: it is not \
-                 known whether it was committed; look whether the change is there before \
-                 repeating it",
-            );
+            self.say_last(|_, sequence, to_client| {
+                refusal::error(to_client, sequence, 9790, "08007", ENGINE_LOST);
+            });
         }
     }
 

@@ -16,7 +16,7 @@ use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::drain::Reading;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Gates};
-use crate::gate::slot::{Order, Running, Slot};
+use crate::gate::slot::{Order, Running, Slot, Stamp};
 use crate::sql::StatementClass;
 
 /// Which schemas a program reaches beside the default one.
@@ -37,14 +37,26 @@ pub(crate) struct Seats {
     home: Arc<Seat>,
     lease: Option<Lease>,
     elsewhere: Vec<Lease>,
+    /// The leases that were held before the last admission, as they were then.
+    before: (Option<Stamp>, Vec<Stamp>),
     /// The gates of this engine, and how many gates there were when the list was made.
     engine_gates: (u64, Vec<Arc<Gate>>),
+    /// One of them is of a schema that the engine may take for the default one.
+    has_twin: bool,
 }
 
 impl Seats {
     pub(crate) fn new(gates: Arc<Gates>, home: Arc<Seat>) -> Self {
         let engine_gates = (0, Vec::new());
-        Self { gates, home, lease: None, elsewhere: Vec::new(), engine_gates }
+        Self {
+            gates,
+            home,
+            lease: None,
+            elsewhere: Vec::new(),
+            before: (None, Vec::new()),
+            engine_gates,
+            has_twin: false,
+        }
     }
 
     /// The seat at the default schema's gate.
@@ -81,6 +93,15 @@ impl Seats {
             })
     }
 
+    /// The gate that a refusal of the proxy's own speaks of: the default schema's, unless that one
+    /// is open and another is closed of which a lease is held.
+    pub(crate) fn closed(&self) -> &Gate {
+        let home = self.home.gate();
+        let closed = |gate: &&Arc<Gate>| !gate.word().all_open();
+        let mut held = self.elsewhere.iter().map(|lease| lease.seat().gate());
+        Some(home).filter(closed).or_else(|| held.find(closed)).unwrap_or(home)
+    }
+
     /// Whether every gate of this engine is open.
     pub(crate) fn is_engine_at_ease(&mut self) -> bool {
         self.refresh();
@@ -114,24 +135,44 @@ impl Seats {
     /// forwarded. With [`Guard::On`] from any gate the guard is on.
     ///
     /// # Errors
-    /// The first refusal; leases that were taken for it are given back, others stay.
+    /// The first refusal; leases that were taken for it are given back, others are what they were.
     pub(crate) fn admit(
         &mut self,
         class: StatementClass,
         reach: Reach<'_>,
         now_ms: u64,
     ) -> Result<Guard, Box<Refusal>> {
-        let kept = (self.lease.is_some(), self.elsewhere.len());
+        self.before.0 = self.lease.as_ref().map(Lease::stamp);
+        self.before.1.clear();
+        self.before.1.extend(self.elsewhere.iter().map(Lease::stamp));
         let admitted = self.admit_all(class, reach, now_ms);
         if admitted.is_err() {
-            for lease in self.elsewhere.drain(kept.1..) {
-                lease.unused();
-            }
-            if let Some(lease) = self.lease.take_if(|_| !kept.0) {
-                lease.unused();
-            }
+            self.take_back();
         }
         admitted
+    }
+
+    /// Undoes the last admission, of which nothing was forwarded: a lease of before that was made
+    /// a running writer's would hold up a drain for a program that never ran.
+    pub(crate) fn take_back(&mut self) {
+        for lease in self.elsewhere.drain(self.before.1.len().min(self.elsewhere.len())..) {
+            lease.unused();
+        }
+        for (lease, stamp) in self.elsewhere.iter_mut().zip(&self.before.1) {
+            lease.taken_back(*stamp);
+        }
+        match self.before.0 {
+            Some(stamp) => {
+                if let Some(lease) = &mut self.lease {
+                    lease.taken_back(stamp);
+                }
+            }
+            None => {
+                if let Some(lease) = self.lease.take() {
+                    lease.unused();
+                }
+            }
+        }
     }
 
     /// Admits a ROLLBACK whose transaction is over: the end of one is never denied.
@@ -173,13 +214,15 @@ impl Seats {
                 guard
             }
         };
-        if matches!(reach, Reach::Home) {
+        self.refresh();
+        if matches!(reach, Reach::Home) && !self.has_twin {
             return Ok(guard);
         }
-        self.refresh();
+        let home = Arc::clone(self.home.gate());
+        let meant = |gate: &&Arc<Gate>| is_meant(gate, reach) || is_twin(gate, &home);
         let gates = std::mem::take(&mut self.engine_gates);
         let mut outcome = Ok(());
-        for gate in gates.1.iter().filter(|gate| is_meant(gate, reach)) {
+        for gate in gates.1.iter().filter(meant) {
             outcome = self.admit_at(gate, class, now_ms).map(|other| {
                 if other == Guard::On {
                     guard = Guard::On;
@@ -219,7 +262,13 @@ impl Seats {
             let mut all = self.gates.all();
             all.retain(|gate| *gate.namespace().engine() == engine);
             self.engine_gates = (made, all);
+            self.look_for_twins();
         }
+    }
+
+    fn look_for_twins(&mut self) {
+        let home = self.home.gate();
+        self.has_twin = self.engine_gates.1.iter().any(|gate| is_twin(gate, home));
     }
 
     /// The engine has shown that nothing is left of what the leases stand for.
@@ -237,17 +286,6 @@ impl Seats {
     pub(crate) fn pause(&mut self) {
         for lease in self.lease.iter_mut().chain(&mut self.elsewhere) {
             lease.paused();
-        }
-    }
-
-    /// Gives back what was taken for a program of which nothing was forwarded. Not for sessions
-    /// in a transaction.
-    pub(crate) fn unused(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.unused();
-        }
-        for lease in self.elsewhere.drain(..) {
-            lease.unused();
         }
     }
 
@@ -272,6 +310,7 @@ impl Seats {
         };
         self.elsewhere.extend(std::mem::replace(&mut self.lease, held));
         self.home = home;
+        self.look_for_twins();
     }
 
     /// Takes the orders that were given at any seat, with the generation below which they hold.
@@ -296,6 +335,13 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
             names.chain(more.into_iter().flatten()).any(|name| is_alike(name, database))
         }
     }
+}
+
+/// Whether another gate is of a schema that the engine may take for the default one, written
+/// otherwise.
+fn is_twin(gate: &Gate, home: &Gate) -> bool {
+    let (one, other) = (gate.namespace().database(), home.namespace().database());
+    one != other && is_alike(one, other)
 }
 
 /// Whether two names may be one to an engine that folds them: character by character, beyond ASCII
@@ -360,6 +406,35 @@ mod tests {
         assert_eq!((gates[0].session_count(), gates[1].session_count()), (1, 0));
     }
 
+    /// What another gate refused never ran: a lease of before is what it was, for a drain too.
+    #[test]
+    fn a_lease_of_before_is_what_it_was_where_another_gate_refuses() {
+        let (mut seats, gates) = seats(&["e/a", "e/b", "e/c"]);
+        let stamps = |gates: &[Arc<Gate>]| -> Vec<_> {
+            gates.iter().map(|gate| gate.sessions().first().and_then(|s| s.stamp())).collect()
+        };
+        let (write, read) = (StatementClass::Write, StatementClass::Read);
+        let both = ["b".to_owned(), "c".to_owned()];
+        seats.admit(read, named(&name("b")), 0).unwrap();
+        seats.pause();
+        let before = stamps(&gates);
+        assert!(before[1].is_some_and(|stamp| !stamp.writer) && before[2].is_none());
+        gates[2].overlay(Overlay::Installing, InFlight::Finish);
+        assert!(seats.admit(write, named(&both), 0).is_err());
+        assert_eq!(stamps(&gates), before);
+        // The same where every gate lets it pass, and what is behind it doesn't.
+        assert_eq!(seats.admit(read, named(&both), 0).unwrap(), Guard::On);
+        assert_eq!(seats.closed().namespace(), &Namespace::parse("e/c").unwrap());
+        seats.take_back();
+        assert_eq!(stamps(&gates), before);
+        assert!(seats.is_holding());
+        seats.release();
+        seats.admit(read, Reach::Home, 0).unwrap();
+        seats.take_back();
+        assert!(!seats.is_holding());
+        assert_eq!(seats.closed().namespace(), &Namespace::parse("e/a").unwrap());
+    }
+
     #[test]
     fn a_default_schema_left_in_a_transaction_keeps_its_lease_and_is_found_again() {
         let (mut seats, gates) = seats(&["e/a", "e/b"]);
@@ -396,6 +471,25 @@ mod tests {
         for (one, other) in [("käufe", "kaufe"), ("a", "ab"), ("заказы", "заказ")] {
             assert!(!is_alike(one, other), "{one} {other}");
         }
+    }
+
+    /// With `lower_case_table_names` other than 0 both are one schema.
+    #[test]
+    fn a_default_schema_is_asked_for_at_the_gates_of_all_its_spellings() {
+        let (mut seats, gates) = seats(&["e/a", "e/B", "e/b"]);
+        let write = StatementClass::Write;
+        gates[2].overlay(Overlay::Installing, InFlight::Finish);
+        seats.admit(write, Reach::Home, 0).unwrap();
+        seats.release();
+        seats.move_home(gates[1].namespace());
+        assert!(seats.admit(write, Reach::Home, 0).is_err() && !seats.is_holding());
+        // A spelling whose gate is made later is found as well.
+        seats.move_home(gates[0].namespace());
+        seats.admit(write, Reach::Home, 0).unwrap();
+        seats.release();
+        let late = seats.gates.gate(&Namespace::parse("e/A").unwrap());
+        late.overlay(Overlay::Installing, InFlight::Finish);
+        assert!(seats.admit(write, Reach::Home, 0).is_err());
     }
 
     #[test]

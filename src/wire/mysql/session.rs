@@ -22,7 +22,7 @@ use crate::base::limits;
 use crate::gate::admission::Seat;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
-use crate::sql::MyServer;
+use crate::sql::{MyEncoding, MyServer};
 use crate::telemetry::spawn::PanicReport;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
@@ -212,7 +212,8 @@ async fn prepare<'a>(
             return Err(tell(client, sequence, BAD_HANDSHAKE, "Bad handshake"));
         }
     };
-    let target = match resolve(&arrived.login, settings, shared) {
+    let server = MyServer::from_greeting(&host.greeting.version);
+    let target = match resolve(&arrived.login, server, settings, shared) {
         Ok(target) => target,
         Err(reason) => {
             let sequence = arrived.sequence.wrapping_add(1);
@@ -258,6 +259,7 @@ async fn meet(
 
 fn resolve(
     login: &Login,
+    server: MyServer,
     settings: &Settings,
     shared: &Shared,
 ) -> Result<Target<Endpoint>, String> {
@@ -266,8 +268,12 @@ fn resolve(
         let namespace = Namespace::new(engine.clone(), NO_SCHEMA).map_err(|e| e.to_string())?;
         return Ok(Target { namespace, endpoint: shared.directory.endpoint(engine)? });
     };
-    let Ok(name) = std::str::from_utf8(name) else {
-        return Err("Unknown database: its name isn't UTF-8".to_owned());
+    let collation = u16::from(login.charset());
+    let encoding = MyEncoding::from_collation(collation, server.flavour);
+    let Some(name) = encoding.reads_name(name) else {
+        return Err("Unknown database: its name isn't ASCII, and isn't in UTF-8 by the character \
+                    set that the connection begins with; connect with utf8mb4"
+            .to_owned());
     };
     shared.directory.resolve(engine, name)
 }

@@ -185,9 +185,7 @@ impl Relay {
             self.stop_serving(STOPPING);
         } else {
             let refusal = self.conversation.refusal(self.conversation.forced_why);
-            // In the middle of a message an error would be read as the rest of it: as a row's.
-            let whole = self.engine.rest.bytes == 0 || !self.engine.rest.pass;
-            if whole {
+            if self.is_between_messages() {
                 self.conversation.tell(&mut self.client.pending, &refusal, Severity::Fatal);
             }
             self.conversation.leave_hold(Parting::Ended);
@@ -196,9 +194,18 @@ impl Relay {
         self.impatient = true;
     }
 
+    /// Whether the client can be told something. In the middle of a message an error would be read
+    /// as the rest of it, and a row that was cut as a whole one: then there is only the close.
+    const fn is_between_messages(&self) -> bool {
+        self.engine.rest.bytes == 0 || !self.engine.rest.pass
+    }
+
     /// 57P01 for the client, and the end.
     fn stop_serving(&mut self, why: &str) {
-        refusal::plain_error(&mut self.client.pending, Severity::Fatal, "57P01", why, "Reconnect.");
+        if self.is_between_messages() {
+            let out = &mut self.client.pending;
+            refusal::plain_error(out, Severity::Fatal, "57P01", why, "Reconnect.");
+        }
         // Its place is somebody else's from here on, however long this client takes to read.
         self.conversation.leave_hold(Parting::Ended);
         self.forget_held();
@@ -388,6 +395,9 @@ impl Relay {
     /// was running, the client is told that nobody knows (08007); else it sees the close, as it
     /// does when the engine closed because the client itself ended in an unfinished pipeline.
     fn engine_gone(&mut self) {
+        if !self.is_between_messages() {
+            return;
+        }
         if let Some(what) = self.broken.take() {
             client::protocol_error(&mut self.client.pending, &what);
             return;

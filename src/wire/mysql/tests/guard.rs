@@ -420,3 +420,71 @@ fn the_number_of_an_answer_counts_from_the_clients_own_command() {
         assert_eq!(stage.conversation.next_sequence(), 2);
     });
 }
+
+/// While the guard is on the engine would tell the guard's setting for the client's.
+#[test]
+fn w17_a_setting_that_fails_under_the_guard_is_not_taken_for_the_clients() {
+    let set = "set session transaction read only";
+    for (text, answer, stays) in [
+        ("set session transaction read only foo", err(1, 1064, "syntax"), false),
+        (set, err(1, 1317, "interrupted"), false),
+        (set, ok(IDLE), true),
+    ] {
+        let mut stage = Stage::new(1 << 25);
+        stage.close();
+        stage.client(&query("select * from t"));
+        stage.guarded(true);
+        stage.sent();
+        stage.engine(&rows(b"1", IDLE));
+        stage.said();
+        stage.client(&query(text));
+        stage.guarded(false);
+        assert_eq!(stage.sent(), query(text));
+        stage.engine(&answer);
+        if answer != ok(IDLE) {
+            assert_eq!(stage.sent(), ping(), "{text}");
+            stage.engine(&ok(IDLE));
+        }
+        stage.said();
+        stage.open();
+        let write = query("insert into t values (1)");
+        stage.client(&write);
+        if stays {
+            assert_eq!(stage.sent(), write, "the client's own setting");
+        } else {
+            assert_eq!(stage.sent(), query(UNDO), "{text}");
+        }
+    }
+}
+
+/// With autocommit off a guarded read begins a transaction, and a write that an open schema's gate
+/// lets through is refused in it by the engine.
+#[test]
+fn w15_in_a_transaction_that_the_guard_made_read_only_its_refusal_is_the_fences() {
+    let mut stage = Stage::new(1 << 25);
+    let other = stage.other("old/b");
+    other.overlay(Overlay::Installing, InFlight::Finish);
+    stage.client(&query("select * from b.t"));
+    stage.guarded(true);
+    stage.sent();
+    stage.engine(&rows(b"1", OPEN_READ_ONLY));
+    stage.said();
+    let write = query("insert into t values (1)");
+    stage.client(&write);
+    assert_eq!(stage.sent(), write);
+    stage.engine(&err(1, 1792, "Cannot execute statement in a READ ONLY transaction."));
+    assert_eq!(stage.told(), (9701, 1));
+    assert_eq!(stage.sent(), ping());
+    stage.engine(&ok(OPEN_READ_ONLY));
+    stage.client(&query("rollback"));
+    stage.sent();
+    stage.engine(&ok(IDLE));
+    stage.said();
+    // Behind it 1792 is the client's own again.
+    stage.client(&query("insert into t values (1)"));
+    assert_eq!(stage.sent(), query(UNDO));
+    stage.engine(&ok(IDLE));
+    stage.sent();
+    stage.engine(&err(1, 1792, "Cannot execute statement in a READ ONLY transaction."));
+    assert_eq!(stage.told(), (1792, 1));
+}

@@ -210,3 +210,84 @@ fn an_error_behind_a_command_without_answer_may_be_its_own() {
         }
     }
 }
+
+/// In a session at an open schema: what nobody understands may write to one that is fenced.
+#[test]
+fn what_is_not_understood_is_asked_at_every_gate() {
+    let swallows = "create procedure p() select 1 as begin; use b; select 1 as end";
+    for text in [
+        "nonsense",
+        "select '",
+        "begin not atomic execute immediate @a; end",
+        "create procedure p() begin select 1; end",
+        swallows,
+        "create table event select 1 as begin; use b; select 1 as end",
+        "set statement sql_mode='' for execute s",
+        "set statement `é`='' for execute s",
+        "set `sql_mödé`=''",
+        "execute `é`",
+        "execute nobody",
+        "execute immediate concat('use ', 'b')",
+        "explain create table t (n int)",
+        "use a b",
+    ] {
+        each(|stage| {
+            let other = stage.other("old/b");
+            stage.run(&query("prepare s from 'insert into b.t values (1)'"), &ok(IDLE));
+            other.overlay(Overlay::Installing, InFlight::Finish);
+            stage.client(&query(text));
+            assert!((9701..=9708).contains(&stage.told().0), "{text}");
+            assert!(stage.sent().is_empty(), "{text}");
+            assert!(!stage.holds(), "{text}");
+        });
+    }
+}
+
+/// Engines compare names otherwise than byte by byte: beyond plain ones nothing is known.
+#[test]
+fn a_name_that_can_not_be_compared_forgets_all_names() {
+    for (text, known) in [
+        ("prepare t from 'select 1'", true),
+        ("prepare `é` from 'select 1'", false),
+        ("prepare `s ` from 'select 1'", false),
+        ("drop prepare `é`", false),
+        ("begin not atomic prepare s from 'use b'; end", false),
+    ] {
+        let mut stage = Stage::new(1 << 25);
+        stage.run(&query("prepare s from 'select 1'"), &ok(IDLE));
+        stage.run(&query(text), &ok(IDLE));
+        assert_eq!(stage.conversation.prepared.by_name("S").is_some(), known, "{text}");
+    }
+}
+
+/// A schema's name is known by the character set that it is written in.
+#[test]
+fn a_schema_in_another_character_set_is_nobodys() {
+    let utf8 = || Stage::new(1 << 25);
+    let latin1 = || {
+        let mut stage = utf8();
+        stage.run(&query("set names latin1"), &ok(IDLE));
+        stage
+    };
+    for (mut stage, schema, known) in [
+        (utf8(), "é", true),
+        (utf8(), "\u{1f600}", false),
+        (utf8(), "e\0x", false),
+        (latin1(), "é", false),
+        (latin1(), "e", true),
+    ] {
+        stage.run(&command(2, schema.as_bytes()), &ok(IDLE));
+        assert_eq!(stage.conversation.lost, !known, "{schema}");
+        stage.run(&query("use app"), &ok(IDLE));
+        assert!(!stage.conversation.lost);
+        stage.run(&query(&format!("use `{schema}`")), &ok(IDLE));
+        assert_eq!(stage.conversation.lost, !known, "{schema}");
+    }
+    for (collation, known) in [(45, true), (8, false)] {
+        let mut stage = utf8();
+        let argument = [b"v\0\0\xc3\xa9\0", &[collation, 0][..]].concat();
+        stage.client(&command(0x11, &argument));
+        stage.engine(&packet(1, &ok_payload(IDLE)));
+        assert_eq!(stage.conversation.lost, !known, "{collation}");
+    }
+}
