@@ -55,11 +55,13 @@ pub enum Removable {
     SightCheck,
     /// What still reads when a read drain's time is over is cancelled.
     ReadCancel,
+    /// A console runs nothing for who hasn't shown the admin key.
+    ConsoleLogin,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -81,6 +83,7 @@ impl Removable {
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
+        Self::ConsoleLogin,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -108,6 +111,7 @@ impl Removable {
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
+            Self::ConsoleLogin => "console-login",
         }
     }
 

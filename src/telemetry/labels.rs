@@ -131,6 +131,9 @@ pub const ROUTES: &[&str] = &[
     "/v1/reload",
 ];
 
+/// The consoles, which stand beside the routes.
+pub const CONSOLES: &[&str] = &["console/postgres", "console/mysql"];
+
 /// HTTP statuses the admin surface answers with.
 pub const STATUSES: &[&str] = &[
     "200", "202", "204", "400", "401", "403", "404", "405", "408", "409", "412", "413", "415",

@@ -285,6 +285,15 @@ impl AdminMetrics {
     }
 }
 
+impl AdminMetrics {
+    /// A console answered a statement or a login. `status` is the one that HTTP has for the answer.
+    pub fn console(&self, console: &str, status: u16) {
+        let route = ("route", bounded(console, labels::CONSOLES));
+        let status = ("status", bounded(&status.to_string(), labels::STATUSES));
+        self.requests.get_or_create(&[route, status]).inc();
+    }
+}
+
 /// Sums the workers' counters at scrape time.
 struct WorkerCollector(Arc<WorkerRegistry>);
 
