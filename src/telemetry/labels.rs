@@ -104,8 +104,10 @@ pub const STATES: &[&str] = &[
     "UNKNOWN_UNAVAILABLE",
 ];
 
-/// Admin routes, as templates without names in them.
+/// Admin routes, as templates without names in them, and the consoles beside them.
 pub const ROUTES: &[&str] = &[
+    "console/postgres",
+    "console/mysql",
     "/",
     "/healthz",
     "/readyz",
@@ -130,9 +132,6 @@ pub const ROUTES: &[&str] = &[
     "/v1/openapi.json",
     "/v1/reload",
 ];
-
-/// The consoles, which stand beside the routes.
-pub const CONSOLES: &[&str] = &["console/postgres", "console/mysql"];
 
 /// HTTP statuses the admin surface answers with.
 pub const STATUSES: &[&str] = &[

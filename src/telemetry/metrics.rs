@@ -277,18 +277,10 @@ impl AdminMetrics {
         made
     }
 
-    /// A request was answered. `route` is the template that matched, not the path asked for.
+    /// A request was answered. `route` is the template that matched, not the path asked for; for a
+    /// console's statement or login it is the console, and `status` what HTTP has for the answer.
     pub fn request(&self, route: &str, status: u16) {
         let route = ("route", bounded(route, labels::ROUTES));
-        let status = ("status", bounded(&status.to_string(), labels::STATUSES));
-        self.requests.get_or_create(&[route, status]).inc();
-    }
-}
-
-impl AdminMetrics {
-    /// A console answered a statement or a login. `status` is the one that HTTP has for the answer.
-    pub fn console(&self, console: &str, status: u16) {
-        let route = ("route", bounded(console, labels::CONSOLES));
         let status = ("status", bounded(&status.to_string(), labels::STATUSES));
         self.requests.get_or_create(&[route, status]).inc();
     }

@@ -80,7 +80,7 @@ where
     let client = match tokio::time::timeout(patience, login).await.map_err(late)?? {
         Login::In(client) => client,
         Login::Refused => {
-            shared.desk.metrics.admin.console(LABEL, 401);
+            shared.desk.metrics.admin.request(LABEL, 401);
             return Ok(());
         }
     };
@@ -169,7 +169,7 @@ impl Shim {
 
     /// Has the next error packet marked as this one, and counts it. Answers its words.
     fn failed(&self, failure: &Failure) -> String {
-        self.listed.shared.desk.metrics.admin.console(LABEL, failure.status);
+        self.listed.shared.desk.metrics.admin.request(LABEL, failure.status);
         notes(&self.notes).error = Some((failure.errno, failure.sqlstate));
         failure.one_line()
     }
@@ -186,7 +186,7 @@ impl Shim {
                 return results.error(ErrorKind::ER_UNKNOWN_ERROR, words.as_bytes()).await;
             }
         };
-        self.listed.shared.desk.metrics.admin.console(LABEL, 200);
+        self.listed.shared.desk.metrics.admin.request(LABEL, 200);
         let Some(table) = table else { return results.completed(OkResponse::default()).await };
         let columns: Vec<MyColumn> = table.columns.iter().map(my_column).collect();
         let mut writer = results.start(&columns).await?;

@@ -93,7 +93,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        Poll::Ready(self.look(&buf.filled()[before..]))
+        let looked = self.look(&buf.filled()[before..]);
+        if looked.is_err() {
+            // A read that fails gives nothing.
+            buf.set_filled(before);
+        }
+        Poll::Ready(looked)
     }
 }
 
@@ -449,12 +454,17 @@ mod tests {
             for size in [1, 3, 100] {
                 let (mut ours, theirs) = tokio::io::duplex(size);
                 let mut bounded = Bounded::postgres(theirs, 4096);
-                let mut all = Vec::new();
+                let read = async move {
+                    let read = bounded.read_to_end(&mut Vec::new()).await;
+                    // Whoever writes learns that nobody reads any more.
+                    drop(bounded);
+                    read
+                };
                 let write = async {
                     let _cut = ours.write_all(&sent).await;
                     drop(ours);
                 };
-                let (read, ()) = tokio::join!(bounded.read_to_end(&mut all), write);
+                let (read, ()) = tokio::join!(read, write);
                 assert_eq!(read.is_ok(), good, "{sent:?} by {size}: {read:?}");
             }
         }

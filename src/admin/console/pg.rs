@@ -149,7 +149,7 @@ where
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => return Ok(()),
         Ok(Err(error)) => {
-            shared.desk.metrics.admin.console(LABEL, 401);
+            shared.desk.metrics.admin.request(LABEL, 401);
             return refuse(&mut socket, error).await;
         }
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no login in time")),
@@ -402,7 +402,7 @@ pub(super) struct Handler {
 
 impl Handler {
     fn failed(&self, failure: Failure) -> PgWireError {
-        self.desk.metrics.admin.console(LABEL, failure.status);
+        self.desk.metrics.admin.request(LABEL, failure.status);
         error(failure)
     }
 
@@ -433,7 +433,7 @@ impl Handler {
         let statement = match prepared {
             Prepared::Ours(statement) => statement,
             Prepared::Chat(chat) => {
-                self.desk.metrics.admin.console(LABEL, 200);
+                self.desk.metrics.admin.request(LABEL, 200);
                 return match chat {
                     Chat::Rows(table) => rows(table, format),
                     Chat::Begin => Ok(Response::TransactionStart(Tag::new("BEGIN"))),
@@ -455,7 +455,7 @@ impl Handler {
         let ran = self.desk.run(&wish, ActorSurface::ConsolePostgres, Dialect::Postgres).await;
         *self.running() = None;
         let table = ran.map_err(|failure| self.failed(failure))?;
-        self.desk.metrics.admin.console(LABEL, 200);
+        self.desk.metrics.admin.request(LABEL, 200);
         rows(table, format)
     }
 }
