@@ -259,7 +259,7 @@ fn every_refusal_has_its_code() {
     console.refused(
         &format!("FENCE RELEASE WRITE ON 'nowhere/app' OPERATION '{op}'"),
         "3D000",
-        &["there is no engine nowhere"],
+        &["no engine \"nowhere\" is configured"],
     );
 }
 

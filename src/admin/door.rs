@@ -5,7 +5,7 @@
 //! Callers: `admin/http/fences.rs`, `admin/console`. Who holds the admin key is `admin/auth.rs`'s.
 
 use crate::admin::auth::AdminKey;
-use crate::base::ids::{EngineName, Namespace};
+use crate::base::ids::Namespace;
 use crate::control::Control;
 
 /// What is said of a command that this version doesn't carry out.
@@ -21,9 +21,9 @@ pub(super) enum Closed {
     /// There is no admin key.
     #[error("no admin key is configured, so command routes are off; set [admin] key_file")]
     NoKey,
-    /// The namespace is on an engine that isn't configured, and has no fence.
-    #[error("there is no engine {0} in the configuration")]
-    NoEngine(EngineName),
+    /// The namespace is on an engine that isn't configured, and has no fence; what to say of it.
+    #[error("{0}")]
+    NoEngine(String),
 }
 
 /// Whether the feature is on.
@@ -41,7 +41,7 @@ pub(super) fn may_command(
         return Err(Closed::NoKey);
     }
     if control.engine_of(namespace).is_none() && !control.has_fence_state(namespace) {
-        return Err(Closed::NoEngine(namespace.engine().clone()));
+        return Err(Closed::NoEngine(control.no_engine(namespace).to_string()));
     }
     Ok(())
 }

@@ -48,6 +48,8 @@ pub enum Removable {
     ClosedStart,
     /// The engine lock is asked for through its holder: without it, not having heard is enough.
     LockConfirm,
+    /// The engine lock is of the database that the census is of, by its holder's own word.
+    LockIdentity,
     /// Whatever starts work is admitted first: without it, a function call of PostgreSQL's protocol
     /// and COM_DROP_DB pass as if they started none.
     StatementLease,
@@ -57,11 +59,13 @@ pub enum Removable {
     ReadCancel,
     /// A console runs nothing for who hasn't shown the admin key.
     ConsoleLogin,
+    /// A control connection that was denied something is replaced by one with the rights of now.
+    FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -80,10 +84,12 @@ impl Removable {
         Self::OwnCodes,
         Self::ClosedStart,
         Self::LockConfirm,
+        Self::LockIdentity,
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
         Self::ConsoleLogin,
+        Self::FreshRights,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -108,10 +114,12 @@ impl Removable {
             Self::OwnCodes => "own-codes",
             Self::ClosedStart => "closed-start",
             Self::LockConfirm => "lock-confirm",
+            Self::LockIdentity => "lock-identity",
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
             Self::ConsoleLogin => "console-login",
+            Self::FreshRights => "fresh-rights",
         }
     }
 

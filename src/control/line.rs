@@ -36,6 +36,8 @@ struct Inner {
     in_work: HashMap<Request, Awaited>,
     drains: HashMap<CommandKey, DrainReport>,
     cutoff: Option<(Generation, Arc<dyn Observation>)>,
+    /// What the last drain that was answered without a proof had found, under this revision.
+    unproven: Option<(Revision, DrainReport)>,
     /// Since when the fence is active, in milliseconds since the Unix epoch.
     active_since_ms: Option<u64>,
 }
@@ -49,6 +51,19 @@ pub(super) struct Line {
     published: watch::Sender<Revision>,
     /// Guards plain maps and options, each changed in one step; never held across an await.
     inner: Mutex<Inner>,
+}
+
+/// The place of one drain among those that run. Dropping it ends what is shown of the drain, also
+/// where its task dies.
+pub(super) struct DrainPlace<'a> {
+    line: &'a Line,
+    command: CommandKey,
+}
+
+impl Drop for DrainPlace<'_> {
+    fn drop(&mut self) {
+        self.line.inner().drains.remove(&self.command);
+    }
 }
 
 /// What became of somebody who came with a command.
@@ -142,8 +157,20 @@ impl Line {
         self.inner().drains.insert(command, report);
     }
 
-    pub(super) fn end_drain(&self, command: CommandKey) {
-        self.inner().drains.remove(&command);
+    /// The place of a drain among those that run, for as long as it does.
+    pub(super) fn drain_place(&self, command: CommandKey) -> DrainPlace<'_> {
+        DrainPlace { line: self, command }
+    }
+
+    /// Keeps what a drain of this revision had found when it was answered without a proof.
+    pub(super) fn keep_unproven(&self, revision: Revision, report: DrainReport) {
+        self.inner().unproven = Some((revision, report));
+    }
+
+    /// What was found last under this revision, where no drain has proven anything since.
+    pub(super) fn unproven(&self, revision: Revision) -> Option<DrainReport> {
+        let inner = self.inner();
+        inner.unproven.as_ref().filter(|(of, _)| *of == revision).map(|(_, seen)| seen.clone())
     }
 
     /// The drain that is furthest towards its deadline's end, where several run; how many run.

@@ -321,6 +321,7 @@ impl Request<'_> {
         // 8. A second command of the owner joins the drain, but must know which one.
         if kind.draining() == Some(record.state) {
             self.must_match_expectation(view)?;
+            self.must_drain_in_bounds()?;
             let receipt = self.receipt(Outcome::Draining, record, record.revision);
             let replaces = record.revision;
             return Ok(Some(Decision::Commit { replaces, next: None, receipt, drains: true }));
@@ -374,7 +375,7 @@ impl Request<'_> {
         let legal: Vec<&str> = CommandKind::ALL
             .into_iter()
             .filter(|kind| is_legal(*kind, state))
-            .map(CommandKind::name)
+            .map(CommandKind::word)
             .collect();
         let legal = if legal.is_empty() { "none".to_owned() } else { legal.join(", ") };
         let whose = match detail {

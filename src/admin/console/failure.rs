@@ -125,8 +125,10 @@ impl Failure {
     /// An inspection that shows nothing.
     pub(super) fn uninspected(error: &InspectError) -> Self {
         match error {
-            InspectError::NotFound(_) => Self::plain("3D000", 1049, 404, error.to_string())
-                .hinted("SHOW NAMESPACES lists those that are known."),
+            InspectError::NotFound(_) | InspectError::NoEngine { .. } => {
+                Self::plain("3D000", 1049, 404, error.to_string())
+                    .hinted("SHOW NAMESPACES lists those that are known.")
+            }
             InspectError::Store(StoreError::Corrupt { detail, .. }) => {
                 Self::coded(ControlCode::StateUnavailable, Some(*detail), &error.to_string())
             }

@@ -216,11 +216,11 @@ impl Desk {
         };
         let arguments = fence.arguments(seen.as_ref().and_then(identity).as_ref());
         let arguments = arguments.ok_or_else(|| {
-            Failure::unavailable(
-                "the proxy can't say which database this is now, so no command was sent: is the \
-                 engine reachable, and does the database exist?"
-                    .to_owned(),
-            )
+            let silence = seen.as_ref().and_then(|seen| seen.silence.as_ref());
+            let why = silence.map_or("the engine didn't say", |silence| silence.words.as_str());
+            Failure::unavailable(format!(
+                "the proxy can't say which database this is now, so no command was sent: {why}"
+            ))
         })?;
         let mut answered = None;
         for (expected_state, expected_revision) in expectations(fence, seen.as_ref()) {

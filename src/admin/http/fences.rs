@@ -194,7 +194,9 @@ pub(super) async fn inspect(
     }
     match api.control.inspect(&namespace, all).await {
         Ok(inspection) => json_answer(200, &view::inspection(&inspection, api.shown)),
-        Err(error @ InspectError::NotFound(_)) => plain(404, &error.to_string()),
+        Err(error @ (InspectError::NotFound(_) | InspectError::NoEngine { .. })) => {
+            plain(404, &error.to_string())
+        }
         Err(InspectError::Store(error)) => store_error(&error),
     }
 }

@@ -10,9 +10,17 @@ fn other() -> Identity {
 
 /// Whether a session of another namespace may write.
 fn may_write_to(rig: &Rig, namespace: &str) -> bool {
+    is_admitted(rig, namespace, StatementClass::Write)
+}
+
+fn may_read_from(rig: &Rig, namespace: &str) -> bool {
+    is_admitted(rig, namespace, StatementClass::Read)
+}
+
+fn is_admitted(rig: &Rig, namespace: &str, class: StatementClass) -> bool {
     let namespace = Namespace::parse(namespace).unwrap();
     let seat = Seat::take(rig.control.gates.gate(&namespace), SessionId(500), Card::default());
-    match seat.begin(StatementClass::Write, 0) {
+    match seat.begin(class, 0) {
         Ok((lease, _)) => {
             lease.unused();
             true
@@ -88,6 +96,38 @@ async fn the_fenced_server_under_another_name_is_closed_until_the_fence_is_relea
     assert!(may_write_to(&swapped, "new/app") && may_write_to(&swapped, "new/seen_later"));
 }
 
+/// A question without an answer takes nothing back of what an earlier answer said.
+#[tokio::test]
+async fn an_engine_that_was_seen_to_be_the_fenced_server_stays_shut_while_it_is_silent() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let alias = ScriptedEngine::default();
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("alias", &alias)]));
+    next.control.recover().await.unwrap();
+    assert!(!may_write_to(&next, "alias/app"));
+    alias.unreachable(true);
+    let what = "VIOLATION: the fenced server is opened by a question that it didn't answer";
+    for _ in 0..2 {
+        next.control.look_again().await;
+        assert!(!may_write_to(&next, "alias/app"), "{what}");
+        assert!(why(&next, "alias/app").await.contains("is the server that old/app"));
+    }
+    // Its own word as another server opens it, and so does the end of the fence.
+    alias.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && !next.may_write());
+    let again = rig.restarted_with(engines([("old", &rig.engine), ("alias", &rig.engine)]));
+    again.control.recover().await.unwrap();
+    assert!(!may_write_to(&again, "alias/app"));
+    let answer = again.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    rig.engine.unreachable(true);
+    again.control.look_again().await;
+    assert!(may_write_to(&again, "alias/app"), "no fence is left");
+}
+
 #[tokio::test]
 async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is_not_seen() {
     let rig = Rig::new().await;
@@ -104,6 +144,100 @@ async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is
     target.unreachable(false);
     next.control.look_again().await;
     assert!(may_write_to(&next, "new/app") && !next.may_write());
+}
+
+/// The name that comes back with a reload has a gate, made for the record of a fence that is over.
+#[tokio::test]
+async fn a_gate_that_was_there_before_its_engine_came_is_closed_with_it() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    // Renamed, and fenced under its new name.
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    renamed.control.recover().await.unwrap();
+    let prod = Namespace::parse("prod/app").unwrap();
+    let answer = renamed.run(Command { namespace: prod, ..patient(2, 3) }).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    assert!(!may_write_to(&renamed, "prod/app") && renamed.may_write());
+    let both = engines([("prod", &rig.engine), ("old", &rig.engine)]);
+    renamed.control.replace_engines(both);
+    assert!(!renamed.may_write(), "VIOLATION: the fenced database is open under its old name");
+}
+
+/// A release that was about to open a gate when its engine was found to be the fenced one.
+#[tokio::test]
+async fn what_is_published_while_an_engine_is_being_shut_opens_nothing() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    let truth = rig.control.truth(&namespace(), false).await.unwrap();
+    let persisted = truth.persisted.unwrap();
+    let rules = rig.control.rules(&namespace(), persisted.record());
+    assert!(rig.control.apply(&rig.gate(), &persisted, rules) && rig.may_write());
+    // It has asked whether the engine is shut. Now it is, and the gate is closed with it.
+    let engine = namespace().engine().clone();
+    rig.control.gates.shut([(engine, "a double".to_owned())].into());
+    rig.gate().close_as_unknown();
+    let applied = rig.control.apply(&rig.gate(), &persisted, rules);
+    assert!(!rig.may_write(), "VIOLATION: a gate is open at an engine that is shut");
+    assert!(!applied);
+}
+
+/// At a start an engine that is silent isn't shut while the fenced one is in its place; but it is
+/// asked until it has answered.
+#[tokio::test]
+async fn an_engine_that_did_not_answer_at_the_start_is_asked_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = engines([("old", &rig.engine), ("alias", &alias), ("new", &target)]);
+    let next = rig.restarted_with(named);
+    next.control.recover().await.unwrap();
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    next.control.look_again().await;
+    alias.unreachable(false);
+    next.control.look_again().await;
+    let what = "VIOLATION: nobody listens when the fenced server says its other name";
+    assert!(!may_write_to(&next, "alias/app") && !may_write_to(&next, "alias/later"), "{what}");
+    assert!(may_write_to(&next, "new/app"));
+    // When all have answered, and none is shut, nobody is asked any more.
+    target.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    let asked = target.count("server");
+    next.control.look_again().await;
+    assert_eq!(target.count("server"), asked);
+}
+
+#[tokio::test]
+async fn a_new_engine_that_does_not_answer_stays_shut_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = [("old", &rig.engine), ("alias", &alias), ("new", &target)];
+    rig.control.replace_engines(engines(named));
+    rig.until("the look", |_| alias.count("server") + target.count("server") >= 2).await;
+    let what = "VIOLATION: an engine is opened that has not said which server it is";
+    for _ in 0..2 {
+        rig.control.look_again().await;
+        assert!(!may_write_to(&rig, "alias/app") && !may_write_to(&rig, "new/app"), "{what}");
+    }
+    let why = why(&rig, "new/app").await;
+    assert!(why.contains("may be the server") && why.contains("new does not answer"), "{why}");
+    assert!(!why.contains("old is not seen"), "it is: {why}");
+    alias.unreachable(false);
+    target.unreachable(false);
+    rig.control.look_again().await;
+    assert!(may_write_to(&rig, "new/app") && !may_write_to(&rig, "alias/app"));
 }
 
 #[tokio::test]
@@ -140,4 +274,92 @@ async fn a_new_engine_is_asked_before_it_admits_anything() {
     target.becomes(other());
     rig.control.replace_engines(engines([("old", &rig.engine), ("new", &target)]));
     rig.until("the look", |rig| may_write_to(rig, "new/app")).await;
+}
+
+/// The mark of a new engine doesn't say that its gates are closed: one may have been made, and be
+/// open, while the name was another server's.
+#[tokio::test]
+async fn a_gate_that_is_open_from_an_earlier_engine_of_the_name_is_closed_with_the_engine() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    rig.control.replace_engines(engines([("old", &rig.engine), ("new", &target)]));
+    rig.until("the look", |rig| may_write_to(rig, "new/app")).await;
+    rig.control.replace_engines(engines([("old", &rig.engine)]));
+    // The name comes back, for the fenced server.
+    rig.control.replace_engines(engines([("old", &rig.engine), ("new", &rig.engine)]));
+    let is_told = |rig: &Rig| {
+        let shut = rig.control.gates.shut_engines();
+        shut.values().any(|why| why.contains("another name"))
+    };
+    rig.until("the look", is_told).await;
+    let closed = |rig: &Rig| !may_write_to(rig, "new/app") && !may_read_from(rig, "new/app");
+    rig.until("the gate closed", closed).await;
+    assert!(!may_write_to(&rig, "new/seen_later"));
+    rig.control.look_again().await;
+    assert!(closed(&rig), "VIOLATION: the fenced database is written to under another name");
+}
+
+#[tokio::test]
+async fn a_look_that_is_under_way_leaves_the_mark_of_an_engine_that_comes_meanwhile() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let asked = rig.engine.count("server");
+    let permits = rig.engine.park_at_server();
+    let control = Arc::clone(&rig.control);
+    let look = tokio::spawn(async move { control.look_for_doubles().await.map(|_shut| ()) });
+    rig.until("the question", |rig| rig.engine.count("server") > asked).await;
+    // It has taken its sight of the engines: this one isn't among them.
+    rig.control.replace_engines(engines([("old", &rig.engine), ("prod", &rig.engine)]));
+    permits.add_permits(1);
+    // The look that follows asks both, and is answered by nobody: the first one is over.
+    rig.until("the next look", |rig| rig.engine.count("server") >= asked + 3).await;
+    let what = "VIOLATION: an engine that nobody has asked yet admits writes";
+    assert!(!may_write_to(&rig, "prod/app"), "{what}");
+    let why = rig.control.gates.shut_engines().values().next().cloned();
+    assert!(why.is_some_and(|why| why.contains("is new")), "{what}");
+    permits.add_permits(100);
+    look.await.unwrap().unwrap();
+}
+
+/// A fence of its own on a namespace doesn't admit its reads where the engine is another fence's.
+#[tokio::test]
+async fn a_write_fence_admits_no_reads_where_its_engine_is_shut() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    let both = rig.restarted_with(engines([("old", &rig.engine), ("new", &target)]));
+    both.control.recover().await.unwrap();
+    let of_new = |command: Command| Command {
+        namespace: Namespace::parse("new/app").unwrap(),
+        arguments: Arguments::AcquireSourceWriteFence {
+            identity: other(),
+            drain_policy: Some(policy(60_000, OnDeadline::Fail)),
+        },
+        ..command
+    };
+    let answer = both.run(of_new(patient(2, 2))).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    assert!(may_read_from(&both, "new/app") && !may_write_to(&both, "new/app"));
+    // The urls were swapped: each engine is the one that the other fence is of.
+    let swapped = rig.restarted_with(engines([("old", &target), ("new", &rig.engine)]));
+    swapped.control.recover().await.unwrap();
+    let what = "VIOLATION: reads are admitted at an engine that is shut";
+    assert!(!may_read_from(&swapped, "new/app") && !may_read_from(&swapped, "old/app"), "{what}");
+    // A replay publishes what is durable: here nothing opens by it.
+    let answer = swapped.run(of_new(patient(2, 2))).await;
+    assert!(answer.replayed, "{answer:?}");
+    assert!(!may_read_from(&swapped, "new/app"), "{what}");
+    assert!(!may_write_to(&swapped, "new/app"), "{what}");
+    // Nor by a commit.
+    let released = swapped
+        .run(Command {
+            namespace: Namespace::parse("new/app").unwrap(),
+            ..release(2, 3, FenceState::SourceWriteFenced, 2)
+        })
+        .await;
+    assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
+    assert!(!may_read_from(&swapped, "new/app") && !may_write_to(&swapped, "new/app"), "{what}");
 }

@@ -37,6 +37,7 @@ struct Script {
     unanswered_at: Option<&'static str>,
     missing: bool,
     panics: bool,
+    panics_at: Option<&'static str>,
     survives_terminate: bool,
     lock_attempts: VecDeque<LockScript>,
     holders: Vec<watch::Sender<bool>>,
@@ -44,6 +45,7 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     evidence: Option<Identity>,
+    locks_at: Option<Identity>,
     live: Option<Identity>,
     standby: bool,
     restarts: i64,
@@ -53,6 +55,7 @@ struct Script {
     silently_lost: bool,
     strays: u64,
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
+    server_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 #[derive(Clone, Default)]
@@ -140,6 +143,11 @@ impl ScriptedEngine {
         self.script().panics = yes;
     }
 
+    /// The next question that begins like this ends the task that asks it.
+    pub(crate) fn panics_at(&self, question: &'static str) {
+        self.script().panics_at = Some(question);
+    }
+
     pub(crate) fn survives_terminate(&self) {
         self.script().survives_terminate = true;
     }
@@ -148,6 +156,11 @@ impl ScriptedEngine {
     /// `None` is the live one's again.
     pub(crate) fn evidence_of(&self, identity: Option<Identity>) {
         self.script().evidence = identity;
+    }
+
+    /// New connections, which locks are taken on, reach another database; `None` is the live one.
+    pub(crate) fn locks_at(&self, identity: Option<Identity>) {
+        self.script().locks_at = identity;
     }
 
     /// From now on another database answers.
@@ -187,6 +200,13 @@ impl ScriptedEngine {
     pub(crate) fn park_at_boundary(&self) -> Arc<tokio::sync::Semaphore> {
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         self.script().boundary_gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// From now on it says which server it is only with one of these permits.
+    pub(crate) fn park_at_server(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().server_gate = Some(Arc::clone(&gate));
         gate
     }
 
@@ -232,6 +252,11 @@ impl ScriptedEngine {
         let mut script = self.script();
         script.log.push(what);
         assert!(!script.panics, "the scripted engine panics on request");
+        let asked = script.log.last();
+        if script.panics_at.is_some_and(|at| asked.is_some_and(|asked| asked.starts_with(at))) {
+            script.panics_at = None;
+            panic!("the scripted engine panics on request");
+        }
         let failing = script.unanswered_at.filter(|at| script.log.last().is_some_and(|l| l == at));
         if failing.is_some() {
             script.unanswered_at = None;
@@ -291,6 +316,7 @@ impl Observation for ScriptedObservation {
 
 struct ScriptedLock {
     engine: ScriptedEngine,
+    identity: Identity,
     lost: watch::Receiver<bool>,
     id: usize,
 }
@@ -313,6 +339,10 @@ impl Drop for ScriptedLock {
 pub(super) const LOCK_HOLDER_PID: i32 = 999_999;
 
 impl HeldLock for ScriptedLock {
+    fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
     fn backend_pid(&self) -> i32 {
         LOCK_HOLDER_PID
     }
@@ -374,7 +404,13 @@ impl EnginePort for ScriptedEngine {
         let script = self.script();
         let (standby, started) = (script.standby, script.restarts);
         let run = EngineRun { engine_id, timeline, started };
-        ready(asked.map(|()| Server { run, standby }))
+        let gate = script.server_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked.map(|()| Server { run, standby })
+        })
     }
 
     fn has_timelines(&self) -> bool {
@@ -398,6 +434,7 @@ impl EnginePort for ScriptedEngine {
         if let Err(error) = self.ask("lock".to_owned()) {
             return ready(Err(error.into()));
         }
+        let live = self.live();
         let mut script = self.script();
         let namespace = namespace.to_string();
         match script.lock_attempts.pop_front().unwrap_or(LockScript::Granted) {
@@ -418,8 +455,10 @@ impl EnginePort for ScriptedEngine {
         let (holder, lost) = watch::channel(false);
         script.holders.push(holder);
         let id = script.holders.len() - 1;
+        let identity = script.locks_at.clone().unwrap_or(live);
         drop(script);
-        ready(Ok(Box::new(ScriptedLock { engine: self.clone(), lost, id }) as Box<dyn HeldLock>))
+        let lock = ScriptedLock { engine: self.clone(), identity, lost, id };
+        ready(Ok(Box::new(lock) as Box<dyn HeldLock>))
     }
 
     fn mark_boundary<'a>(

@@ -105,6 +105,8 @@ pub(super) const SHAPES: &[Shape] = &[
             ("receipts", "Receipt[]"),
             ("drain", "Drain"),
             ("receipts_error?", "text"),
+            ("identity_error?", "text"),
+            ("identity_error_kind?", "text"),
         ],
     ),
     answer(
@@ -316,6 +318,7 @@ pub(super) const SHAPES: &[Shape] = &[
             ("import_writers", "count"),
             ("blockers", "Blocker[]"),
             ("more_blockers", "count"),
+            ("blockers_as_of", "time?"),
             ("command_id", "uuid?"),
             ("drain_policy", "DrainPolicy?"),
             ("started_at", "time?"),
