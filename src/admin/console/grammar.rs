@@ -169,7 +169,7 @@ impl FenceStatement {
     /// The command's arguments; `live` is the database as it is now, for an acquire without one.
     ///
     /// `None` when an acquire has no identity at all, or a clause that the grammar requires is
-    /// missing, which [`parse`] never leaves so.
+    /// missing, which [`parse()`] never leaves so.
     #[must_use]
     pub fn arguments(&self, live: Option<&Identity>) -> Option<Arguments> {
         Some(match self.kind {

@@ -2,7 +2,7 @@
 //!
 //! Purpose: recursive descent over at most `limits::ADMIN_BODY_BYTES_MAX` bytes, without recursion:
 //! a statement is a verb, a name and clauses in any order. Every error names what was expected.
-//! Called by the consoles through [`parse`].
+//! Called by the consoles through [`parse()`].
 
 use super::lexer::{Piece, Token, tokens};
 use super::{
