@@ -276,6 +276,7 @@ fn acceptance_25_every_guard_that_can_be_removed_has_an_arm() {
         ("held-judgement", include_str!("hold_mysql.rs")),
         ("end-strays", include_str!("link_mysql.rs")),
         ("read-cancel", include_str!("reads_mysql.rs")),
+        ("console-login", include_str!("console_mysql.rs")),
     ];
     for guard in fencewire::base::arm::Removable::ALL.map(|guard| guard.name()) {
         let mut others = elsewhere.iter().chain(&history::BY_THE_LIBRARY);

@@ -263,6 +263,7 @@ fn acceptance_25_every_guard_that_can_be_removed_has_an_arm() {
         ("classifier", include_str!("generated_pg.rs")),
         ("end-strays", include_str!("link_mysql.rs")),
         ("read-cancel", include_str!("reads_pg.rs")),
+        ("console-login", include_str!("console_pg.rs")),
     ];
     for guard in fencewire::base::arm::Removable::ALL.map(|guard| guard.name()) {
         let mut others = elsewhere.iter().chain(&history::BY_THE_LIBRARY);

@@ -11,7 +11,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fencewire::{sql, wire};
+use fencewire::{admin, sql, wire};
 
 /// Inputs per target in `make test`.
 const RUNS: u64 = 20_000;
@@ -152,7 +152,50 @@ const MY_WIRE_WORDS: &[&[u8]] = &[
     b"caching_sha2_password\0",
 ];
 
+const CONSOLE_WORDS: &[&[u8]] = &[
+    b"'",
+    b"''",
+    b"\"",
+    b"\\",
+    b"--",
+    b"/*",
+    b"*/",
+    b"#",
+    b";",
+    b",",
+    b"$1",
+    b"\0",
+    b"\xff",
+    b"\xc3\xa4",
+    b" FENCE ",
+    b" SHOW ",
+    b" INSPECT ",
+    b" ON ",
+    b" OPERATION ",
+    b" COMMAND ",
+    b" EXPECT STATE ",
+    b" REVISION 18446744073709551615 ",
+    b" DEADLINE ",
+    b" 1h ",
+    b" 99999999999999999999h ",
+    b" FORCE ROLLBACK ",
+    b" KEY ",
+    b" APPROVERS ",
+    b" '6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11' ",
+    b" old/app ",
+    b" SELECT ",
+    b" LIMIT 1",
+    b" AS ",
+    b"@@",
+];
+
 const TARGETS: &[Target] = &[
+    Target {
+        name: "console_grammar",
+        entry: admin::console::fuzzing::console_grammar,
+        seeds: statements,
+        words: CONSOLE_WORDS,
+    },
     Target { name: "lexer", entry: sql::fuzzing::lexer, seeds: texts, words: SQL_WORDS },
     Target { name: "classifier", entry: sql::fuzzing::classifier, seeds: texts, words: SQL_WORDS },
     Target {
@@ -212,6 +255,35 @@ fn texts() -> Vec<Vec<u8>> {
         .filter_map(|line| line.split_once('|'))
         .map(|(_, text)| [b"\0", text.trim().as_bytes()].concat())
         .collect()
+}
+
+/// Statements of the consoles, and what clients say beside them.
+fn statements() -> Vec<Vec<u8>> {
+    let op = "OPERATION '6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11'";
+    let on = |words: &str, more: &str| format!("FENCE {words} ON 'old/app' {op} {more}");
+    let mut all: Vec<String> = [
+        "SHOW NAMESPACES;",
+        "SHOW RECEIPTS FOR 'old/it''s'",
+        "INSPECT \"old/app\"",
+        "-- a comment\nSHOW HELP /* and one more */",
+        "SET extra_float_digits = 3",
+        "SELECT @@version_comment, 'a' AS b LIMIT 1",
+        "SHOW VARIABLES LIKE 'sql_mode'",
+        "BEGIN",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    all.push(on("ACQUIRE WRITE", "IDENTITY '1' DATABASE '2' TIMELINE 3 DEADLINE 30s HOLD 2s"));
+    all.push(on("ACQUIRE WRITE", "EXPECT STATE UNFENCED REVISION 0 FORCE ROLLBACK"));
+    all.push(on("SET READ", "DEADLINE 500ms"));
+    all.push(on("RECORD VALIDATION", "RESULT OK SUMMARY 'all''s well'"));
+    all.push(on("CREATE TARGET", "OWNER 'o' ENCODING 'UTF8' LOCALE 'C' TEMPLATE 't'"));
+    all.push(on(
+        "ADOPT",
+        "FROM '6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a12' APPROVERS 'a', 'b' INCIDENT 'i' REASON 'r' \
+         KEY 'k'",
+    ));
+    all.into_iter().map(String::into_bytes).collect()
 }
 
 fn message(tag: u8, body: &[u8]) -> Vec<u8> {

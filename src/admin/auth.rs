@@ -1,18 +1,22 @@
 //! Who may command: one admin key, shown as `Authorization: Bearer <key>`.
 //!
-//! Purpose: load or make the key, and say of each request whether it holds it. Only the key's
-//! SHA-256 stays in memory, and it is compared in constant time, so neither a memory dump nor a
-//! stopwatch gives it away. Called by `app` (loading) and the admin surfaces (each request). It
-//! does not decide which routes need the key, and it knows no users: whoever holds the key is the
-//! operator.
+//! Purpose: load or make the key, and say of each request or login whether it holds it. Only
+//! digests of the key stay in memory, and they are compared in constant time, so neither a memory
+//! dump nor a stopwatch gives it away (SCRAM's are pgwire's to compare, which does it by the hash
+//! of what was sent). On the consoles the key is every login's password. Called by `app` (loading)
+//! and the admin surfaces (each request). It does not decide which routes need the key, and it
+//! knows no users: whoever holds the key is the operator.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+
+use super::console::ScramVerifier;
 
 /// Shortest key that is accepted, in characters.
 pub const KEY_CHARS_MIN: usize = 16;
@@ -77,10 +81,15 @@ pub enum KeyOrigin {
     Made,
 }
 
-/// The admin key, as its SHA-256. Does not print.
+/// The admin key, as its SHA-256 and what the consoles' logins are checked with. Does not print.
 #[derive(Clone)]
 pub struct AdminKey {
     digest: [u8; 32],
+    /// SHA-256 of the digest: what a server that uses `caching_sha2_password` keeps.
+    digest_twice: [u8; 32],
+    /// SHA-1 of the key's SHA-1: what a server that uses `mysql_native_password` keeps.
+    sha1_twice: [u8; 20],
+    scram: ScramVerifier,
 }
 
 impl std::fmt::Debug for AdminKey {
@@ -103,7 +112,13 @@ impl AdminKey {
         if !length.contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(KeyError::NotAKey { place: place.to_owned() });
         }
-        Ok(Self { digest: Sha256::digest(key.as_bytes()).into() })
+        let digest = Sha256::digest(key.as_bytes());
+        Ok(Self {
+            digest_twice: Sha256::digest(digest).into(),
+            digest: digest.into(),
+            sha1_twice: Sha1::digest(Sha1::digest(key.as_bytes())).into(),
+            scram: ScramVerifier::of(key),
+        })
     }
 
     /// Reads a key from an environment variable.
@@ -191,10 +206,42 @@ impl AdminKey {
         text.len() <= KEY_BYTES_MAX && bool::from(digest.ct_eq(&self.digest))
     }
 
+    /// Whether this is a `mysql_native_password` reply of somebody who knows the key: SHA-1 of it,
+    /// mixed with SHA-1 of the salt and what a server keeps. Compared in constant time.
+    #[must_use]
+    pub fn is_native_reply(&self, salt: &[u8], reply: &[u8]) -> bool {
+        let mix = Sha1::new().chain_update(salt).chain_update(self.sha1_twice).finalize();
+        let known = mixed(reply, &mix);
+        known.len() == mix.len() && bool::from(Sha1::digest(&known).ct_eq(&self.sha1_twice))
+    }
+
+    /// Whether this is a `caching_sha2_password` reply of somebody who knows the key. Compared in
+    /// constant time.
+    #[must_use]
+    pub fn is_sha2_reply(&self, salt: &[u8], reply: &[u8]) -> bool {
+        let mix = Sha256::new().chain_update(self.digest_twice).chain_update(salt).finalize();
+        let known = mixed(reply, &mix);
+        known.len() == mix.len() && bool::from(Sha256::digest(&known).ct_eq(&self.digest_twice))
+    }
+
+    /// What SCRAM-SHA-256 checks a login with.
+    #[must_use]
+    pub(super) const fn scram(&self) -> &ScramVerifier {
+        &self.scram
+    }
+
     /// Whether two keys are one: then the second one is no second secret.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         bool::from(self.digest.ct_eq(&other.digest))
+    }
+}
+
+/// Two texts of one length, exclusive or; nothing where they aren't.
+fn mixed(left: &[u8], right: &[u8]) -> Vec<u8> {
+    match left.len() == right.len() {
+        true => left.iter().zip(right).map(|(left, right)| left ^ right).collect(),
+        false => Vec::new(),
     }
 }
 
@@ -239,6 +286,31 @@ mod tests {
         assert!(error.to_string().contains("is not set"));
         let error = AdminKey::from_file(Path::new("/nowhere/at/all")).unwrap_err();
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+    }
+
+    #[test]
+    fn replies_of_mysql_clients_are_checked_without_the_key() {
+        let key = AdminKey::from_text(KEY, "test").unwrap();
+        let salt = *b"abcdefghijklmnopqrst";
+        let once = Sha1::digest(KEY);
+        let mix = Sha1::new().chain_update(salt).chain_update(Sha1::digest(once)).finalize();
+        let native = mixed(&once, &mix);
+        assert!(key.is_native_reply(&salt, &native));
+        let once = Sha256::digest(KEY);
+        let mix = Sha256::new()
+            .chain_update(Sha256::digest(Sha256::digest(KEY)))
+            .chain_update(salt)
+            .finalize();
+        let sha2 = mixed(&once, &mix);
+        assert!(key.is_sha2_reply(&salt, &sha2));
+        let other = *b"abcdefghijklmnopqrsT";
+        assert!(!key.is_native_reply(&other, &native) && !key.is_sha2_reply(&other, &sha2));
+        for reply in [&b""[..], &native[1..], &sha2, &[0; 20]] {
+            assert!(!key.is_native_reply(&salt, reply), "{reply:?}");
+        }
+        for reply in [&b""[..], &sha2[1..], &native, &[0; 32]] {
+            assert!(!key.is_sha2_reply(&salt, reply), "{reply:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Called by `cli` (`serve` and `demo`). It holds no policy of its own.
 
 mod build;
+mod consoles;
 mod control_engine;
 mod killer;
 mod reload;
@@ -126,6 +127,7 @@ pub struct App {
     listening: Vec<(ListenAddress, JoinHandle<()>)>,
     admin: (std::net::SocketAddr, JoinHandle<()>),
     stop_admin: oneshot::Sender<()>,
+    consoles: Vec<consoles::Served>,
     reloading: Arc<Reloading>,
     grace: Duration,
     _claims: (StateDir, StoreFile),
@@ -143,6 +145,8 @@ struct Bound {
     certificate: Option<Arc<ReloadingServerTls>>,
 }
 
+type BoundAdmin = (TcpListener, std::net::SocketAddr);
+
 impl App {
     /// Starts everything and answers once listeners accept.
     ///
@@ -155,7 +159,7 @@ impl App {
         let started = Instant::now();
         let mut claims = claim(&config)?;
         let bound = bind_clients(&config).await?;
-        let (admin_listener, admin_at) = bind_admin(&config).await?;
+        let ((admin_listener, admin_at), bound_consoles) = bind_admin(&config).await?;
         let (key, adoption_key) = keys(&config)?;
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -193,6 +197,7 @@ impl App {
             reload: Arc::clone(&reloading) as Arc<dyn Reload>,
             events: Events::default(),
         };
+        let consoles = consoles::serve(bound_consoles, &api, &config);
         let (stop_admin, admin) = serve_admin(admin_listener, api);
         drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
         drop(spawn_named("run-look", Arc::clone(&control).watch_runs()));
@@ -216,6 +221,7 @@ impl App {
             listening,
             admin: (admin_at, admin),
             stop_admin,
+            consoles,
             reloading,
             _claims: claims,
         })
@@ -272,6 +278,11 @@ impl App {
         // Its requests in flight are given a moment; a drain that runs is answered by its replay.
         let _unheard = self.stop_admin.send(());
         let linger = Duration::from_millis(limits::STOP_LINGER_MS);
+        for (stop, task) in self.consoles {
+            let _unheard = stop.send(());
+            // It ends at once: connections are told by its going.
+            let _ended = tokio::time::timeout(linger, task).await;
+        }
         let (_, mut admin) = self.admin;
         if tokio::time::timeout(linger, &mut admin).await.is_err() {
             admin.abort();
@@ -422,12 +433,12 @@ fn engines(config: &Config) -> Result<(Engines, Endpoints, Vec<ControlEngine>), 
 }
 
 /// Cancel safety: nothing is bound when this is dropped.
-async fn bind_admin(config: &Config) -> Result<(TcpListener, std::net::SocketAddr), AppError> {
+async fn bind_admin(config: &Config) -> Result<(BoundAdmin, Vec<consoles::Bound>), AppError> {
     let address = config.admin.http.to_string();
     let failed = |source| AppError::Admin { address: address.clone(), source };
     let listener = TcpListener::bind(&address).await.map_err(failed)?;
     let at = listener.local_addr().map_err(failed)?;
-    Ok((listener, at))
+    Ok(((listener, at), consoles::bind(config).await?))
 }
 
 /// What no other process may have at the same time.

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::admin::console::failure::Failure;
+use crate::admin::console::grammar::{Dialect, Statement, parse};
 use crate::admin::view::{self, Shown as HowShown};
-use crate::base::ids::{Generation, Namespace};
+use crate::base::ids::{CommandId, Generation, Namespace};
 use crate::control::answer::{Answer, AnswerCode};
 use crate::fence::code::{ControlCode, Denial};
 use crate::fence::verdict::Policy;
@@ -92,6 +94,31 @@ fn on_http(code: ControlCode) -> Shown {
     }
 }
 
+fn on_consoles(code: ControlCode) -> [Shown; 2] {
+    let answer = Answer {
+        code: AnswerCode::Control(code),
+        detail: None,
+        replayed: false,
+        sight: None,
+        receipt: None,
+        message: None,
+    };
+    let text = "FENCE PUBLISH ON 'old/app' OPERATION '6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11'";
+    let Ok(Statement::Fence(statement)) = parse(text, Dialect::Postgres) else { panic!("{text}") };
+    let failure = Failure::answered(&answer, &statement, CommandId::fresh());
+    let shown = Shown {
+        surface: "the PostgreSQL console",
+        what: format!("{code:?}"),
+        code: failure.message.split(':').next().map(str::to_owned),
+        sqlstate: Some(failure.sqlstate.to_owned()),
+        errno: None,
+        http_status: Some(failure.status),
+    };
+    let errno = Some(failure.errno);
+    let mysql = Shown { surface: "the MySQL console", errno, ..shown.clone() };
+    [shown, mysql]
+}
+
 /// The documented row whose first cell or second cell is `key`.
 fn documented(what: String, key: &str) -> Option<Shown> {
     let rows = include_str!("../../docs/CODES.md").lines();
@@ -120,6 +147,7 @@ fn everything() -> Vec<Shown> {
     }
     for code in ControlCode::ALL {
         all.push(on_http(code));
+        all.extend(on_consoles(code));
         all.extend(documented(format!("{code:?}"), &format!("`{}`", code.name())));
     }
     all
@@ -135,7 +163,8 @@ fn faults(all: &[Shown]) -> Vec<String> {
     });
     let codes = ControlCode::ALL.map(|code| {
         let row = (code.name(), code.sqlstate(), code.errno(), code.http_status());
-        (format!("{code:?}"), row, vec!["the admin API", "docs/CODES.md"])
+        let consoles = ["the PostgreSQL console", "the MySQL console"];
+        (format!("{code:?}"), row, [&consoles[..], &["the admin API", "docs/CODES.md"]].concat())
     });
     for (what, (code, sqlstate, errno, http_status), surfaces) in denials.into_iter().chain(codes) {
         for surface in surfaces {
@@ -180,7 +209,7 @@ fn invariant_14_a_bug_on_any_surface_is_reported() {
     fn first<'a>(all: &'a mut [Shown], surface: &str) -> &'a mut Shown {
         all.iter_mut().find(|shown| shown.surface == surface).unwrap()
     }
-    let spoils: [(&str, Spoil); 9] = [
+    let spoils: [(&str, Spoil); 11] = [
         ("no code on the MySQL wire", |all| {
             let gone = all.iter().position(|shown| shown.surface == "the MySQL wire").unwrap();
             all.remove(gone);
@@ -199,6 +228,12 @@ fn invariant_14_a_bug_on_any_surface_is_reported() {
         }),
         ("another one on the admin API", |all| {
             first(all, "the admin API").http_status = Some(409);
+        }),
+        ("another one on the PostgreSQL console", |all| {
+            first(all, "the PostgreSQL console").sqlstate = Some("42601".to_owned());
+        }),
+        ("another one on the MySQL console", |all| {
+            first(all, "the MySQL console").errno = Some(1105);
         }),
         ("drivers retry WriteFenced", |all| {
             first(all, "the PostgreSQL wire").sqlstate = Some("25006".to_owned());

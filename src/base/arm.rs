@@ -61,13 +61,15 @@ pub enum Removable {
     GuardStatus,
     /// A Sync that stands alone releases no lease.
     LoneSync,
+    /// A console runs nothing for who hasn't shown the admin key.
+    ConsoleLogin,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -92,6 +94,7 @@ impl Removable {
         Self::ReadCancel,
         Self::GuardStatus,
         Self::LoneSync,
+        Self::ConsoleLogin,
         Self::FreshRights,
     ];
 
@@ -123,6 +126,7 @@ impl Removable {
             Self::ReadCancel => "read-cancel",
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
+            Self::ConsoleLogin => "console-login",
             Self::FreshRights => "fresh-rights",
         }
     }

@@ -265,6 +265,18 @@ pub const ADMIN_BODY_MS: u64 = 10_000;
 pub const ADMIN_CONNECTIONS_MAX: usize = 256;
 /// Longest time, in milliseconds, that a reader of the admin API may take nothing of an answer.
 pub const ADMIN_STALL_MS: u64 = 10_000;
+/// Silence of an admin connection after which its peer is asked for a sign of life, in seconds, and
+/// the pause between two such questions.
+pub const ADMIN_KEEPALIVE_S: u64 = 30;
+/// Longest message of a console's client, in bytes; a statement is at most
+/// [`ADMIN_BODY_BYTES_MAX`] of it.
+pub const CONSOLE_MESSAGE_BYTES_MAX: usize = 2 * ADMIN_BODY_BYTES_MAX;
+/// Prepared statements that one connection of a console may have.
+pub const CONSOLE_STATEMENTS_MAX: usize = 256;
+/// Bytes of an answer that wait for a console's client before more of it is made.
+pub const CONSOLE_WRITE_BYTES: usize = 256 << 10;
+/// How long a listing of all receipts may take, in milliseconds; the rest is only counted.
+pub const CONSOLE_RECEIPTS_MS: u64 = 10_000;
 /// Listeners of `/v1/events`; each has one of the admin connections.
 pub const EVENT_LISTENERS_MAX: usize = 32;
 const _: () = assert!(EVENT_LISTENERS_MAX * 4 <= ADMIN_CONNECTIONS_MAX);

@@ -127,7 +127,11 @@ pub enum KeySource {
 pub struct Admin {
     /// Where the admin HTTP surface listens.
     pub http: ListenAddress,
-    /// The key that commands need.
+    /// Where the console for `psql` listens; `None` means that there is none.
+    pub postgres: Option<ListenAddress>,
+    /// Where the console for `mysql` listens; `None` means that there is none.
+    pub mysql: Option<ListenAddress>,
+    /// The key that commands need, and the password of the consoles.
     pub key: KeySource,
     /// The second key that adoptions need; `None` means adoption is off.
     pub adoption_key_file: Option<PathBuf>,
@@ -356,6 +360,39 @@ impl Config {
             )
         };
         let listens = self.listens.iter().filter(plain).filter(|_| !engines.is_empty());
-        listens.map(notice).collect()
+        listens.map(notice).chain(self.admin.notices()).collect()
+    }
+}
+
+impl Admin {
+    /// The consoles that are asked for, with the keys that ask for them.
+    #[must_use]
+    pub fn consoles(&self) -> Vec<(&'static str, Protocol, &ListenAddress)> {
+        let postgres = self.postgres.iter();
+        let postgres = postgres.map(|at| ("admin.postgres", Protocol::Postgres, at));
+        let mysql = self.mysql.iter().map(|at| ("admin.mysql", Protocol::Mysql, at));
+        postgres.chain(mysql).collect()
+    }
+
+    /// What an operator may not expect of the consoles.
+    fn notices(&self) -> Vec<String> {
+        let off = self.key == KeySource::Off;
+        let notice = |(key, _, address): (&str, Protocol, &ListenAddress)| {
+            if off {
+                return Some(format!(
+                    "the console of {key} ({address}) is off, because no admin key is configured: \
+                     the key is its password; set [admin] key_file or key_env"
+                ));
+            }
+            let ListenAddress::Tcp { host, .. } = address else { return None };
+            let near = ["localhost", "127.0.0.1", "::1"].contains(&host.as_str());
+            (!near).then(|| {
+                format!(
+                    "the console of {key} ({address}) has no TLS: what is typed there, and what it \
+                     answers, can be read on the way; bind it to a private address"
+                )
+            })
+        };
+        self.consoles().into_iter().filter_map(notice).collect()
     }
 }

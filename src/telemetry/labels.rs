@@ -104,8 +104,10 @@ pub const STATES: &[&str] = &[
     "UNKNOWN_UNAVAILABLE",
 ];
 
-/// Admin routes, as templates without names in them.
+/// Admin routes, as templates without names in them, and the consoles beside them.
 pub const ROUTES: &[&str] = &[
+    "console/postgres",
+    "console/mysql",
     "/",
     "/healthz",
     "/readyz",

@@ -277,7 +277,8 @@ impl AdminMetrics {
         made
     }
 
-    /// A request was answered. `route` is the template that matched, not the path asked for.
+    /// A request was answered. `route` is the template that matched, not the path asked for; for a
+    /// console's statement or login it is the console, and `status` what HTTP has for the answer.
     pub fn request(&self, route: &str, status: u16) {
         let route = ("route", bounded(route, labels::ROUTES));
         let status = ("status", bounded(&status.to_string(), labels::STATUSES));

@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, Response};
 use super::AdminApi;
 use super::fields::{BadBody, Fields};
 use super::refusal::{coded, json_answer, plain, precondition};
+use crate::admin::door::{self, Closed};
 use crate::admin::view;
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
@@ -41,31 +42,23 @@ fn namespace(names: Names) -> Result<Namespace, Box<Answered>> {
 
 /// Refuses what needs a configured admin key where there is none.
 pub(super) fn key_required(api: &AdminApi) -> Option<Answered> {
-    api.key.is_none().then(|| {
-        precondition(
-            Detail::AdminAuthRequired,
-            "no admin key is configured, so command routes are off; set [admin] key_file",
-        )
-    })
+    api.key.is_none().then(|| precondition(Detail::AdminAuthRequired, &Closed::NoKey.to_string()))
 }
 
-fn off() -> Answered {
-    plain(404, "the fence feature is off ([fence] enabled = false); existing fences are enforced")
+/// What a closed door is in HTTP: 404 for what isn't there, and the contract's precondition.
+fn closed(why: &Closed) -> Answered {
+    match why {
+        Closed::Off | Closed::NoEngine(_) => plain(404, &why.to_string()),
+        Closed::NoKey => precondition(Detail::AdminAuthRequired, &why.to_string()),
+    }
 }
 
 /// The checks before the body: feature, name, key, namespace.
 fn may_command(api: &AdminApi, names: Names) -> Result<Namespace, Box<Answered>> {
-    if !api.control.capabilities().enabled {
-        return Err(Box::new(off()));
-    }
+    door::is_on(&api.control).map_err(|why| Box::new(closed(&why)))?;
     let namespace = namespace(names)?;
-    if let Some(refused) = key_required(api) {
-        return Err(Box::new(refused));
-    }
-    if api.control.engine_of(&namespace).is_none() && !api.control.has_fence_state(&namespace) {
-        let message = api.control.no_engine(&namespace).to_string();
-        return Err(Box::new(plain(404, &message)));
-    }
+    door::may_command(&api.control, api.key.as_ref(), &namespace)
+        .map_err(|why| Box::new(closed(&why)))?;
     Ok(namespace)
 }
 
@@ -154,32 +147,22 @@ pub(super) async fn command(
         Ok(command) => command,
         Err(error) => return precondition(Detail::InvalidArgument, &error.to_string()),
     };
-    let second_key = headers.get(ADOPTION_KEY_HEADER);
+    let second_key = headers.get(ADOPTION_KEY_HEADER).map(HeaderValue::as_bytes);
     let actor = Actor {
         surface: ActorSurface::AdminHttp,
         name: "admin key".to_owned(),
-        has_adoption_key: wanted == Wanted::Adopt && matches(&api, second_key),
+        has_adoption_key: wanted == Wanted::Adopt
+            && door::is_second_key(api.adoption_key.as_ref(), second_key),
     };
     // The command runs on a task of its own; if this handler is dropped, it goes on.
     let answer = api.control.execute(actor, command).await;
     json_answer(answer.code.http_status(), &view::answer(&answer, api.shown))
 }
 
-/// Whether a header holds the adoption key. Nobody has it where none is configured.
-fn matches(api: &AdminApi, given: Option<&HeaderValue>) -> bool {
-    match (&api.adoption_key, given) {
-        (Some(key), Some(given)) => key.is(given.as_bytes()),
-        (Some(_) | None, _) => false,
-    }
-}
-
 /// Every other command of the contract.
 pub(super) async fn later(State(api): State<Arc<AdminApi>>, names: Names) -> Answered {
     match may_command(&api, names) {
-        Ok(_) => precondition(
-            Detail::InvalidArgument,
-            "this command is not available yet in this version; capabilities lists those that are",
-        ),
+        Ok(_) => precondition(Detail::InvalidArgument, door::LATER),
         Err(refused) => *refused,
     }
 }
@@ -195,7 +178,7 @@ pub(super) async fn inspect(
         Err(refused) => return *refused,
     };
     if !api.control.capabilities().enabled && !api.control.has_fence_state(&namespace) {
-        return off();
+        return closed(&Closed::Off);
     }
     let pairs = match query {
         Ok(Query(pairs)) => pairs,

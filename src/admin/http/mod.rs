@@ -8,7 +8,6 @@
 //! alone, and reload through [`Reload`]. `/` is the status page (`page.rs`), fed by `events.rs`. No
 //! TLS of its own yet: bind it to a private address.
 
-mod accept;
 mod events;
 mod fences;
 mod fields;
@@ -32,6 +31,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
+use super::accept;
 use super::auth::AdminKey;
 use super::view::Shown;
 use crate::base::limits;

@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         let store = self.store(&raw.store, &proxy.state_dir);
         let admin = self.admin(&raw.admin);
         let engines = self.engines(&raw.engine);
-        let listens = self.listens(&raw.listen, &engines, &admin.http);
+        let listens = self.listens(&raw.listen, &engines, &admin);
         let routes = self.routes(&raw.route, &engines);
         let fence = self.fence("fence", &raw.fence, &fence::defaults());
         let namespaces = self.namespaces(&raw.namespace, &fence, &engines);

@@ -11,8 +11,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::super::checked::{
-    Engine, EngineHost, EngineTls, Listen, ListenAddress, ListenCertificate, ListenTls, Protocol,
-    Route,
+    Admin, Engine, EngineHost, EngineTls, Listen, ListenCertificate, ListenTls, Protocol, Route,
 };
 use super::super::defaults;
 use super::super::raw::{RawEngine, RawListen, RawRoute, Text};
@@ -242,10 +241,11 @@ impl Reader<'_> {
         &mut self,
         raw: &[Spanned<RawListen>],
         engines: &[Declared],
-        admin: &ListenAddress,
+        admin: &Admin,
     ) -> Vec<Listen> {
         let mut listens: Vec<Listen> = Vec::new();
-        let mut taken = vec![admin.clone()];
+        let mut taken = vec![admin.http.clone()];
+        taken.extend(admin.consoles().into_iter().map(|(_, _, address)| address.clone()));
         for written in raw {
             let Some(listen) = self.listen(written, engines) else { continue };
             if taken.contains(&listen.address) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::super::checked::{Admin, KeySource, ListenAddress, Log, LogFormat, Proxy, Store};
 use super::super::defaults;
-use super::super::raw::{RawAdmin, RawLog, RawProxy, RawStore};
+use super::super::raw::{RawAdmin, RawLog, RawProxy, RawStore, Text};
 use super::super::url::{self, StoreUrl};
 use super::{Origin, Reader};
 use crate::telemetry::trace;
@@ -82,8 +82,6 @@ impl Reader<'_> {
 
     pub(super) fn admin(&mut self, raw: &RawAdmin) -> Admin {
         for (key, value, what) in [
-            ("admin.postgres", &raw.postgres, "the SQL admin consoles; use admin.http and ctl"),
-            ("admin.mysql", &raw.mysql, "the SQL admin consoles; use admin.http and ctl"),
             ("admin.tls_cert", &raw.tls_cert, "TLS on the admin surface; keep it on loopback"),
             ("admin.tls_key", &raw.tls_key, "TLS on the admin surface; keep it on loopback"),
             ("admin.client_ca", &raw.client_ca, "TLS on the admin surface; keep it on loopback"),
@@ -92,8 +90,13 @@ impl Reader<'_> {
                 self.not_yet(value.span(), key, what);
             }
         }
+        let mut taken = vec![self.admin_address(raw)];
+        let postgres = self.console("admin.postgres", &raw.postgres, "127.0.0.1:6481", &mut taken);
+        let mysql = self.console("admin.mysql", &raw.mysql, "127.0.0.1:6482", &mut taken);
         Admin {
-            http: self.admin_address(raw),
+            http: taken.swap_remove(0),
+            postgres,
+            mysql,
             key: self.admin_key(raw),
             adoption_key_file: self.readable("admin.adoption_key_file", &raw.adoption_key_file),
             open_metrics: raw.open_metrics.as_ref().is_some_and(|flag| *flag.get_ref()),
@@ -114,6 +117,29 @@ impl Reader<'_> {
             }
             None => default,
         }
+    }
+
+    /// A console's address; absent is off.
+    fn console(
+        &mut self,
+        key: &str,
+        value: &Text,
+        example: &str,
+        taken: &mut Vec<ListenAddress>,
+    ) -> Option<ListenAddress> {
+        let value = value.as_ref()?;
+        let address = self.parsed(key, value.span(), url::listen_address(value.get_ref()))?;
+        if matches!(address, ListenAddress::Unix(_)) {
+            let message = format!("expected host:port, such as {example}");
+            self.problem(Some(value.span()), key, message);
+            return None;
+        }
+        if taken.contains(&address) {
+            let message = format!("expected an address of its own; {address} is taken");
+            self.problem(Some(value.span()), key, message);
+        }
+        taken.push(address.clone());
+        Some(address)
     }
 
     fn admin_key(&mut self, raw: &RawAdmin) -> KeySource {

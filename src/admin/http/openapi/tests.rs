@@ -132,7 +132,8 @@ fn each_route_is_described_once_and_counted_under_its_name() {
     let routed: BTreeSet<&str> = ROUTES.iter().map(|route| route.template).collect();
     assert_eq!(described, routed);
     assert_eq!(routed.len(), ROUTES.len(), "a template twice");
-    assert_eq!(routed, labels::ROUTES.iter().copied().collect(), "telemetry/labels.rs");
+    let counted = labels::ROUTES.iter().copied().filter(|route| !route.starts_with("console/"));
+    assert_eq!(routed, counted.collect(), "telemetry/labels.rs");
     let ids: BTreeSet<&str> = ROUTES.iter().map(|route| words(route.purpose).id).collect();
     assert_eq!(ids.len(), ROUTES.len(), "an operationId twice");
 }

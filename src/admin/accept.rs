@@ -2,8 +2,8 @@
 //!
 //! Purpose: further connections wait in the system's queue instead of taking memory here. The
 //! bound is `limits::ADMIN_CONNECTIONS_MAX`. A peer that takes nothing of what is sent to it for
-//! `limits::ADMIN_STALL_MS` is dropped, so that nobody keeps a place by not reading. Called by
-//! `admin/http` alone.
+//! `limits::ADMIN_STALL_MS` is dropped, so that nobody keeps a place by not reading. Callers:
+//! `admin/http` and `admin/console`; each listener has a bound of its own.
 
 use std::future::Future as _;
 use std::io;
@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::serve::Listener;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -57,11 +58,25 @@ impl Listener for Bounded {
         // The semaphore is never closed; without a permit the connection would still be served.
         let room = Arc::clone(&self.room).acquire_owned().await.ok();
         let (stream, address) = Listener::accept(&mut self.listener).await;
+        attend(&stream);
         (Admitted { _room: room, ..Admitted::new(stream) }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+}
+
+/// Answers go out at once, and a peer whose host has vanished is noticed, so that it doesn't keep
+/// its place. A socket that takes neither is served all the same.
+fn attend(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(limits::ADMIN_KEEPALIVE_S))
+        .with_interval(Duration::from_secs(limits::ADMIN_KEEPALIVE_S));
+    let set =
+        stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = set {
+        tracing::debug!(%error, "an admin connection without keepalive");
     }
 }
 
