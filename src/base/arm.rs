@@ -58,11 +58,15 @@ pub enum Removable {
     /// A capability dies with the revision it was given for: without it, it lives as long as its
     /// session.
     CapabilityLife,
+    /// A target's name is closed before anything of it exists.
+    TargetOverlay,
+    /// A target's marker is there before its database is.
+    TargetMarker,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -85,6 +89,8 @@ impl Removable {
         Self::SightCheck,
         Self::ReadCancel,
         Self::CapabilityLife,
+        Self::TargetOverlay,
+        Self::TargetMarker,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -113,6 +119,8 @@ impl Removable {
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
             Self::CapabilityLife => "capability-life",
+            Self::TargetOverlay => "target-overlay",
+            Self::TargetMarker => "target-marker",
         }
     }
 
