@@ -62,11 +62,13 @@ pub enum Removable {
     TargetOverlay,
     /// A target's marker is there before its database is.
     TargetMarker,
+    /// A control connection that was denied something is replaced by one with the rights of now.
+    FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -91,6 +93,7 @@ impl Removable {
         Self::CapabilityLife,
         Self::TargetOverlay,
         Self::TargetMarker,
+        Self::FreshRights,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -121,6 +124,7 @@ impl Removable {
             Self::CapabilityLife => "capability-life",
             Self::TargetOverlay => "target-overlay",
             Self::TargetMarker => "target-marker",
+            Self::FreshRights => "fresh-rights",
         }
     }
 

@@ -359,7 +359,7 @@ impl Packet<'_, '_, '_> {
 
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
         let conversation = &*self.conversation;
-        let lexing = conversation.lexing;
+        let lexing = conversation.lexing();
         let whole = self.payload.len() == self.header.payload && !self.header.goes_on();
         let with_list =
             command == Command::Query && conversation.begun.agreed.has(bits::QUERY_ATTRIBUTES);
