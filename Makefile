@@ -52,10 +52,13 @@ test-18:
 
 SOAK_CYCLES ?= 2000
 SOAK_BYPASSES ?= 20000
+SOAK_AGREEMENTS ?= 5000
 soak:
 	@tools/setup.sh test
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_mysql histories -- --nocapture
+	FENCEWIRE_AGREEMENT_CASES=$(SOAK_AGREEMENTS) \
+	  cargo test --lib the_controller_and_the_contract_agree -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_mysql never_finish -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test relay_pg a_value_of_any_size -- --nocapture

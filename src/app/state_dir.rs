@@ -73,7 +73,7 @@ pub(crate) struct StoreFile {
     _lock: File,
 }
 
-fn lock_file(path: &Path) -> std::io::Result<File> {
+fn open_or_make(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)
 }
 
@@ -82,7 +82,7 @@ impl StateDir {
     pub(crate) fn claim(path: &Path) -> Result<Self, StateDirError> {
         let failed = |source| StateDirError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        let lock = lock_file(&path.join("lock")).map_err(failed)?;
+        let lock = open_or_make(&path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(StateDirError::InUse { path: path.to_owned() }),
@@ -113,8 +113,9 @@ impl StateDir {
 }
 
 impl StoreFile {
-    /// Claims the store at `path`, which need not exist yet; its folder must. Links are followed,
-    /// so that two names of one file are one store.
+    /// Claims the store at `path`. It is made, empty, if it isn't there yet; its folder must be.
+    /// Links are followed, so that two names of one file are one store. Hard links and bind mounts
+    /// can't be seen through.
     ///
     /// # Errors
     /// [`StateDirError::StoreInUse`] when another process has it, [`StateDirError::StoreIo`].
@@ -122,7 +123,7 @@ impl StoreFile {
         let failed = |source| StateDirError::StoreIo { path: path.to_owned(), source };
         let mut name = real_path(path).map_err(failed)?.into_os_string();
         name.push(".lock");
-        let lock = lock_file(Path::new(&name)).map_err(failed)?;
+        let lock = open_or_make(Path::new(&name)).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { _lock: lock }),
             Err(TryLockError::WouldBlock) => {
@@ -133,16 +134,14 @@ impl StoreFile {
     }
 }
 
-/// `path` without links; a file that isn't there yet has the place it will have.
+/// `path` without links. A file that isn't there is made first: where a link leads can't be asked
+/// before its target is there, and the store would make that.
 fn real_path(path: &Path) -> std::io::Result<PathBuf> {
     match path.canonicalize() {
         Ok(real) => Ok(real),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let folder = match path.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                Some(_) | None => Path::new("."),
-            };
-            Ok(folder.canonicalize()?.join(path.file_name().unwrap_or_default()))
+            open_or_make(path)?;
+            path.canonicalize()
         }
         Err(error) => Err(error),
     }
@@ -177,6 +176,22 @@ mod tests {
         assert_eq!(begin(later), later);
         std::fs::write(folder.path().join("lock"), b"").unwrap();
         assert_eq!(begin(by_clock), by_clock, "as an earlier build has left it");
+    }
+
+    #[test]
+    fn a_store_behind_a_link_belongs_to_one_before_it_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("fence.db"), folder.path().join("linked.db"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let first = StoreFile::claim(&link).unwrap();
+        // The store follows the link, and makes its target if need be.
+        open_or_make(&file).unwrap();
+        for name in [&link, &file] {
+            let second = StoreFile::claim(name);
+            assert!(second.is_err(), "VIOLATION: two processes have {}", name.display());
+        }
+        drop(first);
+        StoreFile::claim(&file).unwrap();
     }
 
     #[test]

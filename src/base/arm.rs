@@ -48,6 +48,8 @@ pub enum Removable {
     ClosedStart,
     /// The engine lock is asked for through its holder: without it, not having heard is enough.
     LockConfirm,
+    /// The engine lock is of the database that the census is of, by its holder's own word.
+    LockIdentity,
     /// Whatever starts work is admitted first: without it, a function call of PostgreSQL's protocol
     /// and COM_DROP_DB pass as if they started none.
     StatementLease,
@@ -68,7 +70,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -87,6 +89,7 @@ impl Removable {
         Self::OwnCodes,
         Self::ClosedStart,
         Self::LockConfirm,
+        Self::LockIdentity,
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
@@ -118,6 +121,7 @@ impl Removable {
             Self::OwnCodes => "own-codes",
             Self::ClosedStart => "closed-start",
             Self::LockConfirm => "lock-confirm",
+            Self::LockIdentity => "lock-identity",
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",

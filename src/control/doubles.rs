@@ -4,13 +4,15 @@
 //! spelled anew while the proxy was down, the fenced database is behind another name, whose gate
 //! nothing has closed. So while a source fence stands, each other engine is asked which server it
 //! is: all of its namespaces stay closed when it is the fenced one, and also while it hasn't said
-//! so and the fence's own engine isn't seen to be the one that was fenced (invariant 4).
+//! so, where it is new or the fence's own engine isn't seen to be the one that was fenced
+//! (invariant 4). Otherwise one that is silent at a start is open, and asked until it has answered.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
-//! engine is shut, `app` after a reload. Closing needs no evidence; opening takes the engine's own
-//! word, or the end of the fence.
+//! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening
+//! takes the engine's own word, or the end of the fence: what an engine said last counts until it
+//! says something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +23,29 @@ use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::fence::record::Identity;
 use crate::fence::state::FenceState;
+use crate::gate::registry::Gate;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
 /// A source fence that stands, and the database it was acquired on.
 type Standing = (Namespace, Identity);
+
+/// What is known from one look to the next. One at a time looks.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// What each configured engine said last, however long ago.
+    last: BTreeMap<EngineName, Server>,
+    /// Engines that are open and may be fenced ones for all that they have ever said.
+    unanswered: BTreeSet<EngineName>,
+}
+
+/// What one look goes by.
+struct Answers<'a> {
+    /// What the engines that answered have said.
+    servers: &'a BTreeMap<EngineName, Server>,
+    /// Which were shut before they were asked.
+    shut: &'a BTreeMap<EngineName, String>,
+}
 
 /// Asks with a bound; `None` where there is no answer.
 async fn bounded<T, E: std::fmt::Display>(
@@ -69,6 +89,13 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
         .collect()
 }
 
+/// Closes a gate of an engine that is shut: by what the gate itself shows. Needs no evidence.
+fn close(gate: &Gate) {
+    if gate.published().policy.state != FenceState::UnknownUnavailable {
+        gate.close_as_unknown();
+    }
+}
+
 fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
     let timeline =
         identity.timeline.map_or_else(String::new, |number| format!(", timeline {number}"));
@@ -80,13 +107,19 @@ fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
     )
 }
 
-fn may_be_double(engine: &EngineName, (fenced, _): &Standing) -> String {
+fn may_be_double(engine: &EngineName, (fenced, _): &Standing, in_place: bool) -> String {
+    let own = fenced.engine();
+    let (unseen, whose) = if in_place {
+        (String::new(), "its control connection")
+    } else {
+        let unseen = format!("engine {own} is not seen to be that server now, and ");
+        (unseen, "the control connections of both")
+    };
     format!(
-        "engine {engine} may be the server that {fenced} was fenced on, under another name: engine \
-         {} is not seen to be that server now, and {engine} does not answer its control \
-         connection. Nothing is admitted on {engine} until one of the two is clear. See to the \
-         control connections of both, or release the fence of {fenced}",
-        fenced.engine()
+        "engine {engine} may be the server that {fenced} was fenced on, under another name: \
+         {unseen}engine {engine} does not answer its control connection. Nothing is admitted on \
+         {engine} until it says which server it is. See to {whose}, or release the fence of \
+         {fenced}"
     )
 }
 
@@ -102,15 +135,18 @@ impl Control {
     pub(super) async fn look_for_doubles(
         self: &Arc<Self>,
     ) -> Result<Arc<BTreeMap<EngineName, String>>, StoreError> {
-        let _turn = self.looking.lock().await;
+        let mut seen = self.looking.lock().await;
         let fences = standing(&self.store.fence_list().await?);
         // At the start they are asked in any case, so that sessions are known to be of these runs.
         let asks = !fences.is_empty() || !self.ready();
         // One sight of the engines for the whole look: one that comes meanwhile stays shut.
         let engines = self.engines();
-        let servers = if asks { self.servers(&engines).await } else { BTreeMap::new() };
-        let found = self.doubles(&fences, &engines, &servers).await;
         let before = self.gates.shut_engines();
+        let servers = if asks { self.servers(&engines).await } else { BTreeMap::new() };
+        seen.last.retain(|engine, _| engines.contains_key(engine));
+        seen.last.extend(servers.iter().map(|(engine, server)| (engine.clone(), server.clone())));
+        let answers = Answers { servers: &servers, shut: &before };
+        let found = self.doubles(&fences, &engines, answers, &mut seen).await;
         for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
             tracing::error!(%engine, "{why}");
         }
@@ -122,10 +158,7 @@ impl Control {
         for gate in self.gates.all() {
             let engine = gate.namespace().engine();
             if now.contains_key(engine) {
-                // By the gate, not by what the map said before; closing needs no evidence.
-                if gate.published().policy.state != FenceState::UnknownUnavailable {
-                    gate.close_as_unknown();
-                }
+                close(&gate);
             } else if let Some(why) = before.get(engine) {
                 self.open_again(gate.namespace(), why).await;
             }
@@ -159,9 +192,11 @@ impl Control {
         &self,
         fences: &[Standing],
         engines: &Engines,
-        servers: &BTreeMap<EngineName, Server>,
+        Answers { servers, shut }: Answers<'_>,
+        seen: &mut Seen,
     ) -> BTreeMap<EngineName, String> {
         let mut found = BTreeMap::new();
+        seen.unanswered.clear();
         for fence in fences {
             let (own, identity) = (fence.0.engine(), &fence.1);
             let in_place = match (engines.get(own), servers.get(own)) {
@@ -177,18 +212,25 @@ impl Control {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
-                match servers.get(name) {
-                    Some(server) if is_the_fenced(server, identity) => {
-                        found.insert(name.clone(), is_double(name, fence));
-                    }
-                    None if !in_place && !found.contains_key(name) => {
-                        found.insert(name.clone(), may_be_double(name, fence));
-                    }
-                    Some(_) | None => {}
+                let silent = !servers.contains_key(name) && !found.contains_key(name);
+                // Silence takes nothing back: neither what was said, nor that it is shut.
+                if seen.last.get(name).is_some_and(|server| is_the_fenced(server, identity)) {
+                    found.insert(name.clone(), is_double(name, fence));
+                } else if silent && (!in_place || shut.contains_key(name)) {
+                    found.insert(name.clone(), may_be_double(name, fence, in_place));
+                } else if silent && !seen.last.contains_key(name) {
+                    seen.unanswered.insert(name.clone());
                 }
             }
         }
+        seen.unanswered.retain(|name| !found.contains_key(name));
         found
+    }
+
+    /// Whether an engine must be asked again: it is shut, or hasn't answered.
+    pub(super) async fn must_look(&self) -> bool {
+        let unanswered = !self.looking.lock().await.unanswered.is_empty();
+        unanswered || !self.gates.shut_engines().is_empty()
     }
 
     /// Which server each engine is, as far as they say so in time. All are asked at once.
@@ -211,8 +253,8 @@ impl Control {
     }
 
     /// Replaces the engines; drains and locks that run keep theirs. While a source fence stands, a
-    /// new engine is shut until it has said which server it is; then the locks of fences whose
-    /// engine is there again are taken.
+    /// new engine is shut until it has said which server it is, with all gates of its name; then
+    /// the locks of fences whose engine is there again are taken.
     pub fn replace_engines(self: &Arc<Self>, engines: Engines) {
         let old = self.engines();
         let fenced = self.gates.all().iter().any(|gate| gate.published().policy.state.is_active());
@@ -224,6 +266,12 @@ impl Control {
             }
             shut
         });
+        // The name may have gates, of a fence that is over or of an earlier engine; those that are
+        // made from here on start closed.
+        let shut = self.gates.shut_engines();
+        let mut gates = self.gates.all();
+        gates.retain(|gate| shut.contains_key(gate.namespace().engine()));
+        gates.iter().for_each(|gate| close(gate));
         self.store_engines(engines);
         let control = Arc::clone(self);
         drop(spawn_named("engines-replaced", async move { control.take_up_engines().await }));

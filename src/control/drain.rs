@@ -29,6 +29,7 @@ use super::lock_keeper::{LockTicket, TakeError};
 use super::points::Point;
 use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation};
 use super::settings::NamespaceSettings;
+use super::truth::is_source_fenced;
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Revision;
 use crate::base::limits;
@@ -41,6 +42,7 @@ use crate::fence::record::{
     Boundary, DrainPolicy, EngineLock, Forced, Identity, LockMode, OnDeadline, Releases,
     another_database,
 };
+use crate::fence::transition::ControlView;
 use crate::gate::drain::{Drain, Drained};
 use crate::gate::registry::Gate;
 
@@ -162,12 +164,13 @@ impl Control {
             report: DrainReport::default(),
             another: false,
         };
+        let place = line.drain_place(request.key);
         run.begin();
         let answer = run.run_out(request).await;
         let took = self.clock.monotonic().saturating_sub(began);
         story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         story.forced.clone_from(&run.report.forced);
-        line.end_drain(request.key);
+        drop(place);
         match answer {
             Some(answer) => {
                 if answer.receipt.is_some() {
@@ -211,6 +214,29 @@ impl Control {
     /// rests on it. Both are decided under the transition lock, so that none begins meanwhile.
     async fn leave_lock(&self, line: &Line) {
         let _turn = line.transition.lock().await;
+        self.leave_lock_in_turn(line).await;
+    }
+
+    /// As [`Control::leave_lock`], behind a command whose task died: what it has committed only
+    /// the store knows, and the lock of a proof is kept and watched.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the lock is kept, or on its way back.
+    pub(super) async fn leave_lock_of_the_dead(&self, line: &Line) {
+        let _turn = line.transition.lock().await;
+        match self.truth(&line.namespace, false).await.map(|truth| truth.view) {
+            Ok(ControlView::Record(record)) if is_source_fenced(record.state) => {
+                self.hold_lock(line, Some(&record));
+            }
+            Ok(ControlView::Record(_) | ControlView::NoRecord { .. }) => {
+                self.leave_lock_in_turn(line).await;
+            }
+            // It may be the lock of a proof.
+            Ok(ControlView::UnknownUnavailable { .. }) | Err(_) => {}
+        }
+    }
+
+    async fn leave_lock_in_turn(&self, line: &Line) {
         // A proof may have been committed that nobody has heard of: its lock is kept for it.
         if line.pending().is_some() {
             return;
@@ -318,7 +344,7 @@ impl Run<'_> {
         };
         self.point(Point::AfterCensus).await;
         self.enter(DrainPhase::EngineLock);
-        let Some(lock) = self.lock().await? else {
+        let Some(lock) = self.lock(&before.identity).await? else {
             return Ok(None);
         };
         self.point(Point::AfterLock).await;
@@ -428,8 +454,9 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the engine's own locks as far as the mode and the engine allow.
-    async fn lock(&mut self) -> Result<Option<EngineLock>, Stop> {
+    /// Takes the engine's own locks as far as the mode and the engine allow, on the database that
+    /// the census was of and on no other.
+    async fn lock(&mut self, wanted: &Identity) -> Result<Option<EngineLock>, Stop> {
         let mode = self.lock_mode();
         let without = |outcome: String| {
             Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
@@ -439,8 +466,8 @@ impl Run<'_> {
         }
         let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);
         let namespace = &self.line.namespace;
-        let taken = self.control.locks.take(namespace, self.lock, engine.as_ref(), wait).await;
-        match taken {
+        let (locks, bounds) = (&self.control.locks, (wait, wanted));
+        match locks.take(namespace, self.lock, engine.as_ref(), bounds).await {
             Ok(coverage) => {
                 self.lock_number = coverage.number;
                 let outcome = "granted: every transaction that wrote to a table had ended";

@@ -25,6 +25,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use super::answer::{Answer, AnswerCode};
+use super::doubles::Seen;
 use super::line::{Awaited, Entered, Line, Request};
 use super::lock_keeper::LockKeeper;
 use super::port::EnginePort;
@@ -83,8 +84,8 @@ pub struct Control {
     pub(super) metrics: Arc<Metrics>,
     pub(super) locks: LockKeeper,
     pub(super) recovered: AtomicBool,
-    /// Held while it is looked which engines are fenced ones under another name.
-    pub(super) looking: tokio::sync::Mutex<()>,
+    /// Held while it is looked which engines are fenced ones under another name; what was seen.
+    pub(super) looking: tokio::sync::Mutex<Seen>,
     /// Which run of each engine was seen last.
     pub(super) runs: Runs,
     lines: DashMap<Namespace, Arc<Line>>,
@@ -221,6 +222,7 @@ impl Control {
             Ok(answer) => answer,
             Err(death) => {
                 let answer = self.died(line, request, &death.to_string());
+                self.leave_lock_of_the_dead(line).await;
                 self.tell(&actor, &command, &Story::new(), &answer);
                 answer
             }

@@ -53,6 +53,19 @@ pub(super) struct Line {
     inner: Mutex<Inner>,
 }
 
+/// The place of one drain among those that run. Dropping it ends what is shown of the drain, also
+/// where its task dies.
+pub(super) struct DrainPlace<'a> {
+    line: &'a Line,
+    command: CommandKey,
+}
+
+impl Drop for DrainPlace<'_> {
+    fn drop(&mut self) {
+        self.line.inner().drains.remove(&self.command);
+    }
+}
+
 /// What became of somebody who came with a command.
 pub(super) enum Entered {
     /// The same request is in work: wait for its answer.
@@ -144,8 +157,9 @@ impl Line {
         self.inner().drains.insert(command, report);
     }
 
-    pub(super) fn end_drain(&self, command: CommandKey) {
-        self.inner().drains.remove(&command);
+    /// The place of a drain among those that run, for as long as it does.
+    pub(super) fn drain_place(&self, command: CommandKey) -> DrainPlace<'_> {
+        DrainPlace { line: self, command }
     }
 
     /// Keeps what a drain of this revision had found when it was answered without a proof.

@@ -127,8 +127,8 @@ impl Keep {
     }
 
     /// One attempt, given up as soon as the ticket is void. What was held and isn't lost is kept.
-    /// With a database that is `wanted`, only its own lock is taken: it is asked before and after,
-    /// and until then the lock isn't shown as held.
+    /// With a database that is `wanted`, only its own lock is taken or kept: the live one is asked
+    /// before, the lock's own session says where it is, and until then it isn't shown as held.
     async fn take(
         &self,
         ticket: LockTicket,
@@ -141,19 +141,28 @@ impl Keep {
         if self.is_void(ticket) {
             return Err(TakeError::Void);
         }
-        if held.as_ref().is_none_or(|lock| lock.is_lost()) {
+        let is_of_another = |lock: &dyn HeldLock| {
+            !removed(Removable::LockIdentity)
+                && wanted.is_some_and(|wanted| !wanted.is_met_by(&lock.identity()))
+        };
+        if held.as_ref().is_none_or(|lock| lock.is_lost() || is_of_another(lock.as_ref())) {
             *held = None;
             let attempt = async {
                 self.must_be(wanted, engine).await?;
-                let taken =
-                    engine.take_lock(&self.namespace, wait).await.map_err(TakeError::Lock)?;
-                self.must_be(wanted, engine).await.map(|()| taken)
+                engine.take_lock(&self.namespace, wait).await.map_err(TakeError::Lock)
             };
             let taken = tokio::select! {
                 biased;
                 _moved = void.wait_for(|now| *now != ticket.0) => return Err(TakeError::Void),
                 taken = attempt => taken?,
             };
+            if let Some(wanted) = wanted.filter(|_| is_of_another(taken.as_ref())) {
+                return Err(TakeError::Another(format!(
+                    "not held: new connections reach {}, the fence is of {wanted}; a lock there \
+                     would say nothing. See where the engine's name leads",
+                    taken.identity()
+                )));
+            }
             *held = Some(taken);
             self.taken.fetch_add(1, Ordering::SeqCst);
         }
@@ -259,8 +268,8 @@ impl LockKeeper {
         LockTicket(*self.keep(namespace).epoch.borrow())
     }
 
-    /// One attempt at the lock, or the one that is held, whichever database answers: the caller
-    /// compares what its census says.
+    /// One attempt at the lock, or the one that is held: of the database that is `wanted`, which
+    /// is the one that the caller's census is of.
     ///
     /// # Cancel safety
     /// Cancel safe: an attempt that is dropped holds nothing.
@@ -272,9 +281,9 @@ impl LockKeeper {
         namespace: &Namespace,
         ticket: LockTicket,
         engine: &dyn EnginePort,
-        wait: Duration,
+        (wait, wanted): (Duration, &Identity),
     ) -> Result<Coverage, TakeError> {
-        self.keep(namespace).take(ticket, engine, wait, None).await
+        self.keep(namespace).take(ticket, engine, wait, Some(wanted)).await
     }
 
     /// Whether the lock of this taking is held and not known to be lost.

@@ -90,6 +90,14 @@ impl Observation for MyObservation {
 struct MyLock(MyLockHandle);
 
 impl HeldLock for MyLock {
+    fn identity(&self) -> Identity {
+        Identity {
+            engine_id: self.0.engine_id().to_owned(),
+            timeline: None,
+            database_id: self.0.namespace().database().to_owned(),
+        }
+    }
+
     fn backend_pid(&self) -> i32 {
         self.0.backend().pid
     }

@@ -104,9 +104,10 @@ impl Control {
         }
     }
 
-    /// While an engine is shut, looks whether it still has to be.
+    /// While an engine is shut, looks whether it still has to be; while one hasn't answered,
+    /// whether it must be.
     pub(super) async fn look_again(self: &Arc<Self>) {
-        if !self.ready() || self.gates.shut_engines().is_empty() {
+        if !self.ready() || !self.must_look().await {
             return;
         }
         if let Err(error) = self.look_for_doubles().await {

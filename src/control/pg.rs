@@ -93,6 +93,15 @@ impl Observation for PgObservation {
 struct PgLock(LockHandle);
 
 impl HeldLock for PgLock {
+    fn identity(&self) -> Identity {
+        let live = self.0.identity();
+        Identity {
+            engine_id: live.engine_id.clone(),
+            timeline: timeline(live.timeline),
+            database_id: live.database_id.clone(),
+        }
+    }
+
     fn backend_pid(&self) -> i32 {
         self.0.backend().pid
     }

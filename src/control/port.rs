@@ -94,6 +94,10 @@ pub trait HeldLock: Send + Sync {
     /// What it doesn't cover, one sentence each.
     fn gaps(&self) -> Vec<String>;
 
+    /// Which database the holder's own session is in. A name may lead a new connection to another
+    /// server than those that are kept.
+    fn identity(&self) -> Identity;
+
     /// The process id of the backend that holds it.
     fn backend_pid(&self) -> i32;
 

@@ -126,12 +126,13 @@ impl Control {
             told: HashSet::new(),
             report: DrainReport::default(),
         };
+        let place = line.drain_place(request.key);
         run.begin();
         let answer = run.run_out(request).await;
         let took = self.clock.monotonic().saturating_sub(began);
         story.drain_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         story.forced.clone_from(&run.report.forced);
-        line.end_drain(request.key);
+        drop(place);
         match answer {
             Some(answer) => {
                 if answer.receipt.is_some() {

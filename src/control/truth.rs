@@ -13,7 +13,7 @@ use crate::fence::record::FenceRecord;
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay};
-use crate::gate::registry::{Authority, Rules};
+use crate::gate::registry::{Authority, Gate, Rules};
 use crate::store::reconcile::{Reconciled, Repair, reconcile};
 use crate::store::{LoadedFence, Persisted, StoreError};
 
@@ -95,18 +95,33 @@ impl Control {
             line.set_cutoff(None);
         }
         let rules = self.rules(&line.namespace, record);
-        if self.gates.is_shut(line.namespace.engine()) {
+        let gate = self.gates.gate(&line.namespace);
+        let shut = self.gates.is_shut(line.namespace.engine());
+        if shut {
             // Nor is anything admitted that this record would: its engine is another's fenced one.
-            self.gates.gate(&line.namespace).close_as_unknown();
+            gate.close_as_unknown();
+        }
+        if shut || !self.apply(&gate, persisted, rules) {
             line.publish(record.map_or(Revision(0), |record| record.revision));
             return;
         }
-        self.gates.gate(&line.namespace).apply(Authority::Committed(persisted), rules);
         line.set_unavailable(None);
         let active = record.filter(|record| record.state.is_active());
         line.set_active_since_ms(active.map(|record| record.created_at_ms));
         line.publish(record.map_or(Revision(0), |record| record.revision));
         self.metrics.changes.stir();
+    }
+
+    /// Has the gate do as committed; answers whether it does. A look (`control/doubles.rs`) shuts
+    /// an engine first and closes its gates then, so it is asked again behind the opening: one of
+    /// the two sees the other.
+    pub(super) fn apply(&self, gate: &Gate, persisted: &Persisted, rules: Rules) -> bool {
+        gate.apply(Authority::Committed(persisted), rules);
+        let shut = self.gates.is_shut(gate.namespace().engine());
+        if shut {
+            gate.close_as_unknown();
+        }
+        !shut
     }
 
     /// Publishes a truth as read: closed, where nothing can be known.

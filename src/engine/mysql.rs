@@ -182,31 +182,33 @@ impl MyEngine {
     }
 
     async fn engine_id(&self, control: &mut Control) -> Result<String, EngineError> {
-        let what = "identity";
-        let engine_id = match control.flavour() {
-            Flavour::MySql => words(&control.row(what, "SELECT @@server_uuid").await?, 0),
-            Flavour::MariaDb => self.data_directory(control).await?,
+        let flavour = control.flavour();
+        let question = engine_id_question(flavour);
+        let mut rows = control.rows("identity", &question).await?;
+        // What may not be seen isn't denied, it isn't there.
+        if rows.is_empty() && control.renewed().await? {
+            rows = control.rows("identity", &question).await?;
+        }
+        self.engine_id_of(flavour, &rows)
+    }
+
+    /// Reads the answer to [`engine_id_question`].
+    fn engine_id_of(
+        &self,
+        flavour: Flavour,
+        rows: &[mysql_async::Row],
+    ) -> Result<String, EngineError> {
+        let engine_id = match flavour {
+            Flavour::MySql => rows.first().map(|row| words(row, 0)).unwrap_or_default(),
+            Flavour::MariaDb => self.data_directory(rows)?,
         };
         if engine_id.is_empty() {
-            return Err(self.unexpected(what, "the server has no id of its own".to_owned()));
+            return Err(self.unexpected("identity", "the server has no id of its own".to_owned()));
         }
         Ok(engine_id)
     }
 
-    /// MariaDB has no id of its own: its `server_uid` is made of a network card and a port. The
-    /// configured server id and the birth of the data directory together are one.
-    async fn data_directory(&self, control: &mut Control) -> Result<String, EngineError> {
-        let what = "identity";
-        let sql = format!(
-            "SELECT @@server_id, CAST(UNIX_TIMESTAMP(CREATE_TIME) AS SIGNED) \
-             FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' \
-             AND TABLE_NAME = '{FIRST_TABLE}'"
-        );
-        let mut rows = control.rows(what, &sql).await?;
-        // What may not be seen isn't denied, it isn't there.
-        if rows.is_empty() && control.renewed().await? {
-            rows = control.rows(what, &sql).await?;
-        }
+    fn data_directory(&self, rows: &[mysql_async::Row]) -> Result<String, EngineError> {
         let born = rows.first().and_then(|row| Some((number(row, 0)?, number(row, 1)?)));
         let user = &self.connections.settings().user;
         born.map(|(server, born)| format!("{server}-{born}")).ok_or_else(|| EngineError::Denied {
@@ -234,6 +236,20 @@ impl MyEngine {
 
     fn unexpected(&self, what: &'static str, words: String) -> EngineError {
         EngineError::Unexpected { engine: self.name().clone(), what, words }
+    }
+}
+
+/// What tells which server it is. MariaDB has no id of its own: its `server_uid` is made of a
+/// network card and a port. The configured server id and the birth of the data directory together
+/// are one.
+fn engine_id_question(flavour: Flavour) -> String {
+    match flavour {
+        Flavour::MySql => "SELECT @@server_uuid".to_owned(),
+        Flavour::MariaDb => format!(
+            "SELECT @@server_id, CAST(UNIX_TIMESTAMP(CREATE_TIME) AS SIGNED) \
+             FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' \
+             AND TABLE_NAME = '{FIRST_TABLE}'"
+        ),
     }
 }
 

@@ -42,7 +42,7 @@ const IDENTITY: &str = concat!(
     "SELECT (SELECT system_identifier::text FROM pg_control_system()), ",
     "CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint()) ",
     "ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4 END, ",
-    "(SELECT oid::int8 FROM pg_database WHERE datname = current_database()), ",
+    "(SELECT datid::int8 FROM pg_stat_get_activity(pg_backend_pid())), ",
     micros!("pg_postmaster_start_time()"),
     ", pg_is_in_recovery(), current_setting('server_version_num')::int4, ",
     micros!("clock_timestamp()"),
@@ -60,6 +60,24 @@ struct Seen {
     identity: LiveIdentity,
     now: EngineTime,
     sees_all: bool,
+}
+
+impl Seen {
+    /// Reads the answer to [`IDENTITY`].
+    fn of(row: &tokio_postgres::Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            identity: LiveIdentity {
+                engine_id: row.try_get(0)?,
+                timeline: row.try_get(1)?,
+                database_id: row.try_get::<_, i64>(2)?.to_string(),
+                server_start: EngineTime(row.try_get(3)?),
+                in_recovery: row.try_get(4)?,
+                server_version_num: row.try_get(5)?,
+            },
+            now: EngineTime(row.try_get(6)?),
+            sees_all: row.try_get(7)?,
+        })
+    }
 }
 
 impl PgEngine {
@@ -129,24 +147,7 @@ impl PgEngine {
 
     async fn see(&self, control: &mut Control) -> Result<Seen, EngineError> {
         let row = control.row("identity", IDENTITY, &[]).await?;
-        let oid: i64 = row.try_get(2).map_err(|e| control.odd("identity", &e))?;
-        let database_oid = u32::try_from(oid)
-            .map_err(|_| self.unexpected("identity", format!("database oid {oid}")))?;
-        let read = || -> Result<Seen, tokio_postgres::Error> {
-            Ok(Seen {
-                identity: LiveIdentity {
-                    engine_id: row.try_get(0)?,
-                    timeline: row.try_get(1)?,
-                    database_id: database_oid.to_string(),
-                    server_start: EngineTime(row.try_get(3)?),
-                    in_recovery: row.try_get(4)?,
-                    server_version_num: row.try_get(5)?,
-                },
-                now: EngineTime(row.try_get(6)?),
-                sees_all: row.try_get(7)?,
-            })
-        };
-        read().map_err(|e| control.odd("identity", &e))
+        Seen::of(&row).map_err(|e| control.odd("identity", &e))
     }
 
     /// As [`PgEngine::see`], and refuses to go on when the engine hides other roles' sessions.

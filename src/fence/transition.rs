@@ -321,6 +321,7 @@ impl Request<'_> {
         // 8. A second command of the owner joins the drain, but must know which one.
         if kind.draining() == Some(record.state) {
             self.must_match_expectation(view)?;
+            self.must_drain_in_bounds()?;
             let receipt = self.receipt(Outcome::Draining, record, record.revision);
             let replaces = record.revision;
             return Ok(Some(Decision::Commit { replaces, next: None, receipt, drains: true }));

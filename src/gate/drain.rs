@@ -15,7 +15,7 @@
 //! Called by `control/drain.rs` and `control/read_drain.rs`, which add deadlines and ask the engine
 //! about abandoned leases.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::arm::{Removable, removed};
@@ -29,8 +29,8 @@ use crate::gate::slot::{Order, Running, Slot};
 struct Wait {
     gate: Arc<Gate>,
     generation: Generation,
-    seen: HashSet<SessionId>,
-    settled_before: u64,
+    /// Who has been waited for.
+    seen: HashMap<SessionId, Arc<Slot>>,
     /// Whether a session is one that is waited for, behind a gate of this generation.
     counts: fn(&Slot, Generation) -> bool,
 }
@@ -43,8 +43,7 @@ struct Ended {
 
 impl Wait {
     fn new(gate: Arc<Gate>, generation: Generation, counts: fn(&Slot, Generation) -> bool) -> Self {
-        let settled_before = gate.settled_count();
-        Self { gate, generation, seen: HashSet::new(), settled_before, counts }
+        Self { gate, generation, seen: HashMap::new(), counts }
     }
 
     fn counts(&self, slot: &Slot) -> bool {
@@ -54,7 +53,7 @@ impl Wait {
     fn blockers(&mut self) -> Vec<Arc<Slot>> {
         let blocking: Vec<Arc<Slot>> =
             self.gate.sessions().into_iter().filter(|slot| self.counts(slot)).collect();
-        self.seen.extend(blocking.iter().map(|slot| slot.id()));
+        self.seen.extend(blocking.iter().map(|slot| (slot.id(), Arc::clone(slot))));
         blocking
     }
 
@@ -63,7 +62,9 @@ impl Wait {
             return None;
         }
         let waited = self.seen.len() as u64;
-        let by_engine = self.gate.settled_count().saturating_sub(self.settled_before).min(waited);
+        // An abandoned lease is never released: only the engine's word takes its session away.
+        let settled = self.seen.values().filter(|slot| slot.is_abandoned() && self.counts(slot));
+        let by_engine = settled.count() as u64;
         Some(Ended { by_answer: waited - by_engine, by_engine })
     }
 

@@ -149,6 +149,33 @@ fn invariant_07_a_lease_without_an_outcome_blocks_until_the_engine_was_asked() {
     assert!(!gate.settle(SessionId(1)), "settled once");
 }
 
+/// A session that was lost, and that the drain doesn't wait for, is none of its releases.
+#[test]
+fn the_engines_word_about_a_stranger_is_no_release_of_the_drain() {
+    let gate = open_gate();
+    let (writer, reader) = (seat(&gate, 1), seat(&gate, 2));
+    let (lease, _) = writer.begin(StatementClass::Write, 0).unwrap();
+    close(&gate);
+    let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+    let (guarded, guard) = reader.begin(StatementClass::Read, 0).unwrap();
+    assert_eq!(guard, Guard::On);
+    drop(guarded);
+    drop(reader);
+    assert!(gate.settle(SessionId(2)));
+    lease.answered();
+    let drained = drain.look().unwrap();
+    assert_eq!((drained.by_answer(), drained.by_engine()), (1, 0));
+    // Nor does the later loss of the writer's session change how that lease ended.
+    let mut again = Drain::of(Arc::clone(&gate)).unwrap();
+    assert_eq!(again.look().unwrap().by_answer(), 0);
+    let (guarded, _) = writer.begin(StatementClass::Read, 0).unwrap();
+    drop(guarded);
+    drop(writer);
+    assert!(gate.settle(SessionId(1)));
+    let drained = drain.look().unwrap();
+    assert_eq!((drained.by_answer(), drained.by_engine()), (1, 0));
+}
+
 #[test]
 fn invariant_07_control_arm_a_live_lease_cannot_be_settled() {
     let gate = open_gate();

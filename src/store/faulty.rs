@@ -50,6 +50,11 @@ impl FaultyStore {
         self.lock().commits.extend(faults);
     }
 
+    /// As [`FaultyStore::plan_commits`], in place of whatever was planned.
+    pub fn replan(&self, faults: impl IntoIterator<Item = CommitFault>) {
+        self.lock().commits = faults.into_iter().collect();
+    }
+
     /// Lets every read fail from now on, or none.
     pub fn fail_reads(&self, fail: bool) {
         self.lock().reads_fail = fail;

@@ -44,6 +44,7 @@ async fn it_is_granted_when_writers_have_ended_and_names_who_has_not(flavour: My
     client.query("SELECT * FROM t").ok();
     let lock = site.engine.take_lock(&site.namespace(), LONG).await.unwrap();
     assert_eq!(lock.tables(), 2);
+    assert_eq!(lock.engine_id(), site.engine.identity(&site.db).await.unwrap().engine_id);
     assert!(!lock.is_lost() && lock.taken_at().0 > 0);
     lock.release().await.unwrap();
 }

@@ -42,6 +42,7 @@ async fn a_function_that_lifts_its_own_read_only_waits_while_the_lock_is_held() 
 
     let handle = engine.take_lock(&app(), LONG).await.unwrap();
     assert_eq!((handle.tables(), handle.large_objects()), (3, true));
+    assert_eq!(*handle.identity(), engine.identity("app").await.unwrap());
     let coverage = handle.coverage().await.unwrap();
     assert_eq!((coverage.held, coverage.uncovered.as_slice()), (5, &[][..]));
     let refused = client.batch_execute(sneak).await.unwrap_err();

@@ -84,6 +84,14 @@ impl MyTarget<'_> {
         command
     }
 
+    /// A program beside the server's own client, such as `mysqladmin`.
+    pub fn tool(&self, program: &str) -> Command {
+        let tools = self.cluster.flavour();
+        let mut command = self.command(client_program(tools).with_file_name(program));
+        command.args(self.connection(tools));
+        command
+    }
+
     /// A driver's script of `tests/drivers/`, to be run in one of its ways.
     pub fn script(&self, language: Language, db: &str, file: &str, way: &str) -> Command {
         let mut command = self.command(language.program());

@@ -96,6 +96,38 @@ async fn the_fenced_server_under_another_name_is_closed_until_the_fence_is_relea
     assert!(may_write_to(&swapped, "new/app") && may_write_to(&swapped, "new/seen_later"));
 }
 
+/// A question without an answer takes nothing back of what an earlier answer said.
+#[tokio::test]
+async fn an_engine_that_was_seen_to_be_the_fenced_server_stays_shut_while_it_is_silent() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let alias = ScriptedEngine::default();
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("alias", &alias)]));
+    next.control.recover().await.unwrap();
+    assert!(!may_write_to(&next, "alias/app"));
+    alias.unreachable(true);
+    let what = "VIOLATION: the fenced server is opened by a question that it didn't answer";
+    for _ in 0..2 {
+        next.control.look_again().await;
+        assert!(!may_write_to(&next, "alias/app"), "{what}");
+        assert!(why(&next, "alias/app").await.contains("is the server that old/app"));
+    }
+    // Its own word as another server opens it, and so does the end of the fence.
+    alias.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && !next.may_write());
+    let again = rig.restarted_with(engines([("old", &rig.engine), ("alias", &rig.engine)]));
+    again.control.recover().await.unwrap();
+    assert!(!may_write_to(&again, "alias/app"));
+    let answer = again.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    rig.engine.unreachable(true);
+    again.control.look_again().await;
+    assert!(may_write_to(&again, "alias/app"), "no fence is left");
+}
+
 #[tokio::test]
 async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is_not_seen() {
     let rig = Rig::new().await;
@@ -112,6 +144,100 @@ async fn an_engine_that_has_not_said_who_it_is_is_closed_while_the_fenced_one_is
     target.unreachable(false);
     next.control.look_again().await;
     assert!(may_write_to(&next, "new/app") && !next.may_write());
+}
+
+/// The name that comes back with a reload has a gate, made for the record of a fence that is over.
+#[tokio::test]
+async fn a_gate_that_was_there_before_its_engine_came_is_closed_with_it() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    // Renamed, and fenced under its new name.
+    let renamed = rig.restarted_with(engines([("prod", &rig.engine)]));
+    renamed.control.recover().await.unwrap();
+    let prod = Namespace::parse("prod/app").unwrap();
+    let answer = renamed.run(Command { namespace: prod, ..patient(2, 3) }).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{answer:?}");
+    assert!(!may_write_to(&renamed, "prod/app") && renamed.may_write());
+    let both = engines([("prod", &rig.engine), ("old", &rig.engine)]);
+    renamed.control.replace_engines(both);
+    assert!(!renamed.may_write(), "VIOLATION: the fenced database is open under its old name");
+}
+
+/// A release that was about to open a gate when its engine was found to be the fenced one.
+#[tokio::test]
+async fn what_is_published_while_an_engine_is_being_shut_opens_nothing() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    let truth = rig.control.truth(&namespace(), false).await.unwrap();
+    let persisted = truth.persisted.unwrap();
+    let rules = rig.control.rules(&namespace(), persisted.record());
+    assert!(rig.control.apply(&rig.gate(), &persisted, rules) && rig.may_write());
+    // It has asked whether the engine is shut. Now it is, and the gate is closed with it.
+    let engine = namespace().engine().clone();
+    rig.control.gates.shut([(engine, "a double".to_owned())].into());
+    rig.gate().close_as_unknown();
+    let applied = rig.control.apply(&rig.gate(), &persisted, rules);
+    assert!(!rig.may_write(), "VIOLATION: a gate is open at an engine that is shut");
+    assert!(!applied);
+}
+
+/// At a start an engine that is silent isn't shut while the fenced one is in its place; but it is
+/// asked until it has answered.
+#[tokio::test]
+async fn an_engine_that_did_not_answer_at_the_start_is_asked_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    rig.engine.break_lock();
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = engines([("old", &rig.engine), ("alias", &alias), ("new", &target)]);
+    let next = rig.restarted_with(named);
+    next.control.recover().await.unwrap();
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    next.control.look_again().await;
+    alias.unreachable(false);
+    next.control.look_again().await;
+    let what = "VIOLATION: nobody listens when the fenced server says its other name";
+    assert!(!may_write_to(&next, "alias/app") && !may_write_to(&next, "alias/later"), "{what}");
+    assert!(may_write_to(&next, "new/app"));
+    // When all have answered, and none is shut, nobody is asked any more.
+    target.unreachable(false);
+    alias.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
+    let asked = target.count("server");
+    next.control.look_again().await;
+    assert_eq!(target.count("server"), asked);
+}
+
+#[tokio::test]
+async fn a_new_engine_that_does_not_answer_stays_shut_until_it_does() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let (alias, target) = (ScriptedEngine::default(), ScriptedEngine::default());
+    alias.unreachable(true);
+    target.unreachable(true);
+    target.becomes(other());
+    let named = [("old", &rig.engine), ("alias", &alias), ("new", &target)];
+    rig.control.replace_engines(engines(named));
+    rig.until("the look", |_| alias.count("server") + target.count("server") >= 2).await;
+    let what = "VIOLATION: an engine is opened that has not said which server it is";
+    for _ in 0..2 {
+        rig.control.look_again().await;
+        assert!(!may_write_to(&rig, "alias/app") && !may_write_to(&rig, "new/app"), "{what}");
+    }
+    let why = why(&rig, "new/app").await;
+    assert!(why.contains("may be the server") && why.contains("new does not answer"), "{why}");
+    assert!(!why.contains("old is not seen"), "it is: {why}");
+    alias.unreachable(false);
+    target.unreachable(false);
+    rig.control.look_again().await;
+    assert!(may_write_to(&rig, "new/app") && !may_write_to(&rig, "alias/app"));
 }
 
 #[tokio::test]

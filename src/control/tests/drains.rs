@@ -300,6 +300,29 @@ fn invariant_08_a_lock_taken_on_trust_is_reported() {
     crate::base::arm::missed(check, &[("lock-confirm", "invariant 8")]).unwrap();
 }
 
+/// A drain whose task died is none any more, neither in what is shown nor in the line, where the
+/// next one's end would take it for one that still needs the lock.
+#[tokio::test]
+async fn a_drain_whose_task_dies_leaves_no_lock_and_no_trace() {
+    let rig = Rig::new().await;
+    rig.engine.panics_at("boundary");
+    let died = rig.run(patient(1, 1)).await;
+    assert!(died.message.as_ref().unwrap().contains("died"), "{died:?}");
+    assert_eq!(rig.engine.count("lock"), 1);
+    let shown = rig.control.drain_report(&namespace());
+    assert!(shown.command.is_none(), "a drain is shown that doesn't run: {shown:?}");
+    assert!(!rig.engine.is_locked(), "a lock is held that nothing rests on");
+    // Another one, which ends without a proof while it holds the lock.
+    rig.engine.unlocked_boundaries(u32::MAX);
+    let joining = acquire(1, 2, policy(0, OnDeadline::Fail));
+    let waited = rig.run(joining.expecting(FenceState::SourceDraining, 1)).await;
+    assert_eq!(code(&waited), ControlCode::Draining, "{waited:?}");
+    assert!(!rig.engine.is_locked() && rig.engine.count("lock") >= 2);
+    rig.engine.unlocked_boundaries(0);
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    assert!(rig.engine.is_locked() && !rig.may_write());
+}
+
 /// The lock stands by its own word, and yet the boundary isn't its holder's.
 #[tokio::test]
 async fn a_boundary_that_was_read_without_the_lock_starts_it_over() {

@@ -38,6 +38,7 @@ struct Script {
     unanswered_at: Option<&'static str>,
     missing: bool,
     panics: bool,
+    panics_at: Option<&'static str>,
     survives_terminate: bool,
     lock_attempts: VecDeque<LockScript>,
     holders: Vec<watch::Sender<bool>>,
@@ -45,6 +46,7 @@ struct Script {
     watched: Option<Arc<Gate>>,
     open_at_release: Vec<bool>,
     evidence: Option<Identity>,
+    locks_at: Option<Identity>,
     live: Option<Identity>,
     standby: bool,
     restarts: i64,
@@ -178,6 +180,11 @@ impl ScriptedEngine {
         self.script().panics = yes;
     }
 
+    /// The next question that begins like this ends the task that asks it.
+    pub(crate) fn panics_at(&self, question: &'static str) {
+        self.script().panics_at = Some(question);
+    }
+
     pub(crate) fn survives_terminate(&self) {
         self.script().survives_terminate = true;
     }
@@ -186,6 +193,11 @@ impl ScriptedEngine {
     /// `None` is the live one's again.
     pub(crate) fn evidence_of(&self, identity: Option<Identity>) {
         self.script().evidence = identity;
+    }
+
+    /// New connections, which locks are taken on, reach another database; `None` is the live one.
+    pub(crate) fn locks_at(&self, identity: Option<Identity>) {
+        self.script().locks_at = identity;
     }
 
     /// From now on another database answers.
@@ -277,6 +289,11 @@ impl ScriptedEngine {
         let mut script = self.script();
         script.log.push(what);
         assert!(!script.panics, "the scripted engine panics on request");
+        let asked = script.log.last();
+        if script.panics_at.is_some_and(|at| asked.is_some_and(|asked| asked.starts_with(at))) {
+            script.panics_at = None;
+            panic!("the scripted engine panics on request");
+        }
         let failing = script.unanswered_at.filter(|at| script.log.last().is_some_and(|l| l == at));
         if failing.is_some() {
             script.unanswered_at = None;
@@ -336,6 +353,7 @@ impl Observation for ScriptedObservation {
 
 struct ScriptedLock {
     engine: ScriptedEngine,
+    identity: Identity,
     lost: watch::Receiver<bool>,
     id: usize,
 }
@@ -358,6 +376,10 @@ impl Drop for ScriptedLock {
 pub(super) const LOCK_HOLDER_PID: i32 = 999_999;
 
 impl HeldLock for ScriptedLock {
+    fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
     fn backend_pid(&self) -> i32 {
         LOCK_HOLDER_PID
     }
@@ -449,6 +471,7 @@ impl EnginePort for ScriptedEngine {
         if let Err(error) = self.ask("lock".to_owned()) {
             return ready(Err(error.into()));
         }
+        let live = self.live();
         let mut script = self.script();
         let namespace = namespace.to_string();
         match script.lock_attempts.pop_front().unwrap_or(LockScript::Granted) {
@@ -469,8 +492,10 @@ impl EnginePort for ScriptedEngine {
         let (holder, lost) = watch::channel(false);
         script.holders.push(holder);
         let id = script.holders.len() - 1;
+        let identity = script.locks_at.clone().unwrap_or(live);
         drop(script);
-        ready(Ok(Box::new(ScriptedLock { engine: self.clone(), lost, id }) as Box<dyn HeldLock>))
+        let lock = ScriptedLock { engine: self.clone(), identity, lost, id };
+        ready(Ok(Box::new(lock) as Box<dyn HeldLock>))
     }
 
     fn mark_boundary<'a>(

@@ -1,5 +1,6 @@
 //! Commands against a real store, real gates and a scripted engine.
 
+mod agreement;
 mod commands;
 mod counts;
 mod doubles;

@@ -32,7 +32,7 @@ use super::holder::{self, Keep};
 use super::judge::{TableLock, Thread, blocker, prepared, thread_of};
 use super::rights::Rights;
 use super::value::{key, literal, number, quoted, text};
-use super::{MyEngine, NOW};
+use super::{MyEngine, NOW, engine_id_question};
 use crate::base::ids::Namespace;
 use crate::base::limits::LOCK_ROUNDS_MAX;
 use crate::engine::census::{Blocker, Why};
@@ -48,9 +48,15 @@ pub struct MyLockHandle {
     namespace: Namespace,
     thread: u32,
     run: EngineTime,
-    tables: usize,
+    granted: Granted,
     gaps: Vec<String>,
-    taken_at: EngineTime,
+}
+
+/// What was granted, by the holder's own word.
+struct Granted {
+    tables: usize,
+    engine_id: String,
+    at: EngineTime,
 }
 
 impl MyLockHandle {
@@ -63,7 +69,14 @@ impl MyLockHandle {
     /// How many tables were locked when it was taken.
     #[must_use]
     pub fn tables(&self) -> usize {
-        self.tables
+        self.granted.tables
+    }
+
+    /// Which server the holder's own session is at: a name may lead a new connection elsewhere
+    /// than it led those that the census asks.
+    #[must_use]
+    pub fn engine_id(&self) -> &str {
+        &self.granted.engine_id
     }
 
     /// What it doesn't cover and what reaches across schemas, one sentence each.
@@ -75,7 +88,7 @@ impl MyLockHandle {
     /// When the last table was locked, by the engine's clock.
     #[must_use]
     pub fn taken_at(&self) -> EngineTime {
-        self.taken_at
+        self.granted.at
     }
 
     /// The thread that holds it.
@@ -153,7 +166,7 @@ impl Drop for MyLockHandle {
 
 impl std::fmt::Debug for MyLockHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MyLockHandle({}, {} tables)", self.namespace, self.tables)
+        write!(f, "MyLockHandle({}, {} tables)", self.namespace, self.granted.tables)
     }
 }
 
@@ -217,10 +230,10 @@ impl MyEngine {
             };
             let mut attempt = Attempt { engine: self, session, schema, lock_timeout };
             match attempt.run().await {
-                Ok(Some((tables, taken_at))) => {
+                Ok(Some(granted)) => {
                     abandon.thread = None;
                     let session = attempt.session;
-                    return Ok(self.held(namespace, session, tables, taken_at, gaps).await?);
+                    return Ok(self.held(namespace, session, granted, gaps).await?);
                 }
                 Ok(None) | Err(Failed::Moved) => {}
                 Err(Failed::Busy) => {
@@ -252,8 +265,7 @@ impl MyEngine {
         &self,
         namespace: &Namespace,
         session: Session,
-        tables: usize,
-        taken_at: EngineTime,
+        granted: Granted,
         gaps: Vec<String>,
     ) -> Result<MyLockHandle, EngineError> {
         let thread = session.thread;
@@ -266,9 +278,8 @@ impl MyEngine {
             namespace: namespace.clone(),
             thread,
             run,
-            tables,
+            granted,
             gaps,
-            taken_at,
         })
     }
 
@@ -358,7 +369,9 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Lists, locks, and lists again under the lock; `None` when the two lists differ. The
     /// statement takes all locks or none, so there is nothing to add to.
-    async fn run(&mut self) -> Result<Option<(usize, EngineTime)>, Failed> {
+    async fn run(&mut self) -> Result<Option<Granted>, Failed> {
+        // In front of the locks, behind which other tables can't be asked for; it is one session.
+        let engine_id = self.engine_id().await?;
         let seconds = self.lock_timeout.as_millis().div_ceil(1000).max(1);
         self.execute(&format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
         let tables = self.tables().await?;
@@ -372,7 +385,15 @@ impl Attempt<'_> {
         let question = self.session.conn.query::<mysql_async::Row, _>(NOW);
         let rows = ask(settings, "the engine lock", question).await.map_err(failed)?;
         let at = rows.first().and_then(|row| number(row, 0)).unwrap_or(0);
-        Ok(Some((tables.len(), EngineTime(at))))
+        Ok(Some(Granted { tables: tables.len(), engine_id, at: EngineTime(at) }))
+    }
+
+    async fn engine_id(&mut self) -> Result<String, Failed> {
+        let flavour = self.session.flavour;
+        let settings = self.engine.connections.settings();
+        let question = self.session.conn.query::<mysql_async::Row, _>(engine_id_question(flavour));
+        let rows = ask(settings, "identity", question).await.map_err(failed)?;
+        self.engine.engine_id_of(flavour, &rows).map_err(Failed::Engine)
     }
 
     async fn tables(&mut self) -> Result<BTreeSet<String>, Failed> {

@@ -20,12 +20,12 @@ use tokio_postgres::error::SqlState;
 
 use super::connect::{Connections, Session, answer_bound, translate, words};
 use super::judge::{blocker, prepared};
-use super::{PgEngine, micros};
+use super::{IDENTITY, PgEngine, Seen};
 use crate::base::ids::Namespace;
 use crate::base::limits::LOCK_ROUNDS_MAX;
 use crate::engine::census::{Blocker, Why};
 use crate::engine::error::{EngineError, LockError};
-use crate::engine::identity::{BackendKey, EngineTime};
+use crate::engine::identity::{BackendKey, EngineTime, LiveIdentity};
 
 /// Which tables are locked: ordinary and partitioned ones that are not temporary, outside the
 /// system's schemas. `$where` adds to the filter.
@@ -43,11 +43,14 @@ macro_rules! tables {
 }
 
 /// Tables that this transaction hasn't locked yet, in an order that all holders share.
+///
+/// Which database this is is asked of the activity: `pg_database` would stay locked as long as the
+/// fence, and a REINDEX of it from any database would have all logins queue behind itself.
 const MISSING: &str = tables!(
     "format('%I.%I', n.nspname, c.relname)",
     "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
      AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
-     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) \
+     AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid()))) \
      ORDER BY c.oid"
 );
 
@@ -67,7 +70,7 @@ const COVERAGE: &str = concat!(
         "format('%I.%I', n.nspname, c.relname) AS name",
         "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.granted \
          AND l.locktype = 'relation' AND l.relation = c.oid AND l.mode = 'ShareLock' \
-         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+         AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid())))"
     ),
     ") t",
 );
@@ -76,7 +79,7 @@ const COVERAGE: &str = concat!(
 const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) FROM pg_locks l \
     JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE l.locktype = 'relation' AND l.granted AND c.relpersistence <> 't' \
-    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND l.database = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid())) \
     AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', \
     'ExclusiveLock', 'AccessExclusiveLock') \
     AND (c.oid IN ('pg_largeobject'::regclass, 'pg_largeobject_metadata'::regclass) \
@@ -95,11 +98,17 @@ const LARGE_OBJECTS: &str = "LOCK TABLE ONLY pg_catalog.pg_largeobject, \
 pub struct LockHandle {
     session: Session,
     namespace: Namespace,
+    granted: Granted,
+    opaque: Vec<String>,
+    bound: Duration,
+}
+
+/// What was granted, by the holder's own word.
+struct Granted {
     tables: usize,
     large_objects: bool,
-    opaque: Vec<String>,
-    taken_at: EngineTime,
-    bound: Duration,
+    identity: LiveIdentity,
+    at: EngineTime,
 }
 
 /// What a lock covers at the moment of asking.
@@ -121,13 +130,20 @@ impl LockHandle {
     /// How many tables were locked when it was taken, `pg_largeobject` not counted.
     #[must_use]
     pub fn tables(&self) -> usize {
-        self.tables
+        self.granted.tables
+    }
+
+    /// Which database the holder's own session is in: a name may lead a new connection elsewhere
+    /// than it led those that the census asks.
+    #[must_use]
+    pub fn identity(&self) -> &LiveIdentity {
+        &self.granted.identity
     }
 
     /// Whether large objects are locked as well.
     #[must_use]
     pub fn large_objects(&self) -> bool {
-        self.large_objects
+        self.granted.large_objects
     }
 
     /// Functions that the fence can't see through, one sentence each kind.
@@ -139,7 +155,7 @@ impl LockHandle {
     /// When the last table was locked, by the engine's clock.
     #[must_use]
     pub fn taken_at(&self) -> EngineTime {
-        self.taken_at
+        self.granted.at
     }
 
     /// The backend that holds it.
@@ -214,7 +230,7 @@ impl LockHandle {
 
 impl std::fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LockHandle({}, {} tables)", self.namespace, self.tables)
+        write!(f, "LockHandle({}, {} tables)", self.namespace, self.granted.tables)
     }
 }
 
@@ -260,14 +276,12 @@ impl PgEngine {
                 lock_timeout: lock_timeout.max(Duration::from_millis(1)),
             };
             match attempt.run().await {
-                Ok(Some((tables, large_objects, taken_at))) => {
+                Ok(Some(granted)) => {
                     return Ok(LockHandle {
                         session,
                         namespace: namespace.clone(),
-                        tables,
-                        large_objects,
+                        granted,
                         opaque,
-                        taken_at,
                         bound: answer_bound(self.connections.settings().statement_timeout),
                     });
                 }
@@ -338,7 +352,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Lists and locks until nothing is missing; `None` when that doesn't come to an end.
-    async fn run(&self) -> Result<Option<(usize, bool, EngineTime)>, Failed> {
+    async fn run(&self) -> Result<Option<Granted>, Failed> {
         let lock_ms = self.lock_timeout.as_millis();
         let total_ms = lock_ms.saturating_mul(4);
         self.execute(&format!(
@@ -351,8 +365,8 @@ impl Attempt<'_> {
             let missing = self.missing().await?;
             if missing.is_empty() {
                 let large_objects = self.large_objects().await?;
-                let taken_at = self.settle().await?;
-                return Ok(Some((locked, large_objects, taken_at)));
+                let Seen { identity, now: at, .. } = self.settle().await?;
+                return Ok(Some(Granted { tables: locked, large_objects, identity, at }));
             }
             locked += missing.len();
             self.execute(&lock_statement(&missing)).await.map_err(|failed| match failed {
@@ -383,14 +397,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Reads when it was, and puts the session's usual timeout back.
-    async fn settle(&self) -> Result<EngineTime, Failed> {
-        const NOW: &str = concat!("SELECT ", micros!("clock_timestamp()"));
-        let row = self.bounded(self.session.client.query_one(NOW, &[])).await?;
+    /// Reads where and when it was, and puts the session's usual timeout back.
+    async fn settle(&self) -> Result<Seen, Failed> {
+        let row = self.bounded(self.session.client.query_one(IDENTITY, &[])).await?;
         let usual = self.connections.settings().statement_timeout.as_millis().max(1);
         // Last, because it is a simple query: see DROP_SNAPSHOT.
         self.execute(&format!("SET LOCAL statement_timeout = {usual}")).await?;
-        row.try_get(0).map(EngineTime).map_err(|e| self.sort(&e))
+        Seen::of(&row).map_err(|e| self.sort(&e))
     }
 
     async fn execute(&self, sql: &str) -> Result<(), Failed> {

@@ -89,6 +89,25 @@ impl Request<'_> {
         Err(self.refuse(Detail::NamespaceIdentityMismatch, &what))
     }
 
+    /// What of the preconditions is about the drain alone: for a command that joins one.
+    pub(super) fn must_drain_in_bounds(&self) -> Result<(), ControlRefusal> {
+        match &self.command.arguments {
+            Arguments::AcquireSourceWriteFence { drain_policy, .. }
+            | Arguments::SetSourceReadFence { drain_policy }
+            | Arguments::SealTargetImport { drain_policy } => {
+                self.must_be_a_policy(drain_policy.as_ref())
+            }
+            Arguments::ClearSourceReadFence
+            | Arguments::ReleaseSourceWriteFence
+            | Arguments::CreateTargetQuarantined { .. }
+            | Arguments::RecordTargetValidation { .. }
+            | Arguments::PublishTargetReadableWriteFenced
+            | Arguments::EnableTargetWrites
+            | Arguments::AbortQuarantinedTarget
+            | Arguments::AdoptFence { .. } => Ok(()),
+        }
+    }
+
     fn must_be_a_policy(&self, policy: Option<&DrainPolicy>) -> Result<(), ControlRefusal> {
         let Some(policy) = policy else { return Ok(()) };
         if policy.deadline_ms > limits::DRAIN_DEADLINE_MAX_MS {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fence::command::Command;
-use crate::fence::record::{InFlight, ValidationResult};
+use crate::fence::record::{InFlight, OnDeadline, ValidationResult};
 use crate::fence::sample::{self, NOW_MS, facts, operation, record, view};
 
 const OWN_COLUMNS: [CommandKind; 10] = [
@@ -657,6 +657,40 @@ fn only_the_right_proof_of_the_running_drain_completes_it() {
         let end = ends(&ns).into_iter().nth(good).unwrap();
         let done = complete_drain(NOW_MS, &moved, &receipt, end, &by);
         assert!(matches!(done, Err(CompletionError::Superseded { .. })), "{done:?}");
+    }
+}
+
+#[test]
+fn a_command_that_joins_a_drain_needs_a_policy_that_is_one() {
+    for kind in [
+        CommandKind::AcquireSourceWriteFence,
+        CommandKind::SetSourceReadFence,
+        CommandKind::SealTargetImport,
+    ] {
+        let draining = view(kind.draining().unwrap());
+        let asks = |deadline_ms: u64| {
+            let mut command = sample::command(kind, &draining, 1, 10);
+            let (Arguments::AcquireSourceWriteFence { drain_policy, .. }
+            | Arguments::SetSourceReadFence { drain_policy }
+            | Arguments::SealTargetImport { drain_policy }) = &mut command.arguments
+            else {
+                panic!("{kind} doesn't drain");
+            };
+            *drain_policy = Some(DrainPolicy {
+                deadline_ms,
+                on_deadline: OnDeadline::Fail,
+                in_flight: None,
+                hold_ms: None,
+            });
+            decide_fresh(&draining, &command)
+        };
+        let most = crate::base::limits::DRAIN_DEADLINE_MAX_MS;
+        assert!(matches!(asks(most), Decision::Commit { drains: true, .. }), "{kind}");
+        let refused = asks(most + 1);
+        let Decision::Refuse(refused) = refused else {
+            panic!("{kind} joins with a drain of years: {refused:?}");
+        };
+        assert_eq!(refused.detail, Some(Detail::InvalidArgument), "{kind}");
     }
 }
 
