@@ -8,10 +8,6 @@ use crate::admin::auth::AdminKey;
 use crate::base::ids::Namespace;
 use crate::control::Control;
 
-/// What is said of a command that this version doesn't carry out.
-pub(super) const LATER: &str =
-    "this command is not available yet in this version; capabilities lists those that are";
-
 /// Why no command can be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Closed {

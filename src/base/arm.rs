@@ -63,13 +63,20 @@ pub enum Removable {
     LoneSync,
     /// A console runs nothing for who hasn't shown the admin key.
     ConsoleLogin,
+    /// A capability dies with the revision it was given for: without it, it lives as long as its
+    /// session.
+    CapabilityLife,
+    /// A target's name is closed before anything of it exists.
+    TargetOverlay,
+    /// A target's marker is there before its database is.
+    TargetMarker,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -95,6 +102,9 @@ impl Removable {
         Self::GuardStatus,
         Self::LoneSync,
         Self::ConsoleLogin,
+        Self::CapabilityLife,
+        Self::TargetOverlay,
+        Self::TargetMarker,
         Self::FreshRights,
     ];
 
@@ -127,6 +137,9 @@ impl Removable {
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
             Self::ConsoleLogin => "console-login",
+            Self::CapabilityLife => "capability-life",
+            Self::TargetOverlay => "target-overlay",
+            Self::TargetMarker => "target-marker",
             Self::FreshRights => "fresh-rights",
         }
     }

@@ -23,7 +23,7 @@ use crate::base::limits;
 use crate::control::Control;
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::status::{InspectError, Inspection};
-use crate::fence::code::{ControlCode, Detail};
+use crate::fence::code::ControlCode;
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;
@@ -201,9 +201,6 @@ impl Desk {
         let closed = |why: Closed| Failure::closed(&why);
         door::is_on(&self.control).map_err(closed)?;
         door::may_command(&self.control, Some(&self.key), &fence.namespace).map_err(closed)?;
-        if !Control::is_available(fence.kind) {
-            return Err(Failure::precondition(Detail::InvalidArgument, door::LATER));
-        }
         let seen = match self.inspect(&fence.namespace, fence.command.is_some()).await {
             Ok(seen) => Some(seen),
             // There is nothing yet: what a target's creation starts from.
@@ -427,10 +424,7 @@ fn help() -> Vec<Value> {
     .iter()
     .map(|pair| json!(pair))
     .collect();
-    rows.extend(CommandKind::ALL.map(|kind| {
-        let later = if Control::is_available(kind) { "" } else { " (not in this version yet)" };
-        json!([grammar::form(kind), format!("{}{later}", what(kind))])
-    }));
+    rows.extend(CommandKind::ALL.map(|kind| json!([grammar::form(kind), what(kind)])));
     rows
 }
 

@@ -15,6 +15,7 @@ mod openapi;
 mod page;
 mod refusal;
 mod routes;
+mod targets;
 
 #[cfg(test)]
 mod tests;
