@@ -251,6 +251,8 @@ fn startups() -> Vec<Vec<u8>> {
         b"user\0app\0database\0app\0options\0-c a=b\0\0".to_vec(),
         b"user\0app\0\0".to_vec(),
         b"user\0app\0_pq_.x\x001\0replication\0database\0\0".to_vec(),
+        b"user\0a\0options\0-c a=b\\ -ec fencewire.capability=x -B 8\0\0".to_vec(),
+        b"user\0a\0fencewire.capability\0x\0options\0--fencewire.capability=x\0\0".to_vec(),
     ]
 }
 

@@ -16,6 +16,7 @@ mod function_call;
 #[doc(hidden)]
 pub mod fuzzing;
 pub(crate) mod held;
+pub(crate) mod options;
 pub(crate) mod owed;
 pub(crate) mod prepared;
 pub(crate) mod refusal;
