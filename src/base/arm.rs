@@ -55,11 +55,14 @@ pub enum Removable {
     SightCheck,
     /// What still reads when a read drain's time is over is cancelled.
     ReadCancel,
+    /// A capability dies with the revision it was given for: without it, it lives as long as its
+    /// session.
+    CapabilityLife,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -81,6 +84,7 @@ impl Removable {
         Self::StatementLease,
         Self::SightCheck,
         Self::ReadCancel,
+        Self::CapabilityLife,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -108,6 +112,7 @@ impl Removable {
             Self::StatementLease => "statement-lease",
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
+            Self::CapabilityLife => "capability-life",
         }
     }
 

@@ -36,6 +36,15 @@ pub const ADOPTION_TEXT_BYTES: usize = 1024;
 /// Longest name among the options of a created target, in bytes.
 pub const CREATE_OPTION_BYTES: usize = 63;
 
+/// Capabilities alive at one gate; further ones are refused.
+pub const CAPABILITIES_ALIVE_MAX: usize = 64;
+
+/// Random bytes of a capability's secret.
+pub const CAPABILITY_RANDOM_BYTES: usize = 32;
+
+/// Longest text that is looked at as a capability's secret, in bytes.
+pub const CAPABILITY_TEXT_BYTES_MAX: usize = 128;
+
 /// Most changes of ownership one record keeps; beyond, adoption is refused.
 pub const ADOPTIONS_MAX: usize = 64;
 

@@ -114,6 +114,16 @@ impl Policy {
         })
     }
 
+    /// Whether work of one purpose may begin now under a capability, as far as state and overlay
+    /// decide. That the capability lives is the gate's to say.
+    ///
+    /// # Errors
+    /// The denial.
+    pub fn admits_purpose(&self, purpose: Purpose) -> Result<(), Denial> {
+        let work = purpose.work();
+        self.overlay.admits(work).and_then(|()| admits(self.state, work))
+    }
+
     /// Whether a program that was denied outside any transaction is held first: only what an opened
     /// write gate would admit is, so that waiting can help. Where writes are open by the time this
     /// is asked, nothing would end the waiting, and nothing is held.
@@ -202,6 +212,44 @@ impl Overlay {
     }
 }
 
+/// What a capability is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Filling a quarantined target.
+    Import,
+    /// Reading a target that is not published, or not writable yet.
+    Validation,
+}
+
+impl Purpose {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Import, Self::Validation];
+
+    /// `import` or `validation`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Import => "import",
+            Self::Validation => "validation",
+        }
+    }
+
+    /// Reads the name; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|purpose| purpose.name() == text)
+    }
+
+    /// The contract's operation class of its work.
+    #[must_use]
+    pub const fn work(self) -> OperationClass {
+        match self {
+            Self::Import => OperationClass::CapabilityImport,
+            Self::Validation => OperationClass::CapabilityValidate,
+        }
+    }
+}
+
 /// What a session's open transaction (or unfinished program) already holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
@@ -256,6 +304,52 @@ pub fn judge(
         (false, Ok(())) if current => Verdict::Admit { guard: false },
         (false, Ok(())) => Verdict::Refuse(Denial::StaleTransaction),
         (false, Err(denial)) => Verdict::Refuse(denial),
+    }
+}
+
+/// As [`judge`], for a session that shows a capability for `purpose`. `lives` says whether it is
+/// the live one of this namespace, its owner and its revision.
+///
+/// The end of a transaction is never denied. Streams and lifecycle are nobody's under a capability:
+/// they are judged as without one. Everything else is the purpose's work, and a capability that
+/// died makes nothing of it admissible, whatever the state admits to others.
+#[must_use]
+pub fn judge_bearing(
+    policy: &Policy,
+    now: Generation,
+    class: StatementClass,
+    held: Option<Held>,
+    (purpose, lives): (Purpose, bool),
+) -> Verdict {
+    let guard = match purpose {
+        Purpose::Import => false,
+        Purpose::Validation => !held.is_some_and(|held| held.writer),
+    };
+    match class {
+        StatementClass::TransactionControl if held.is_some() => return Verdict::Admit { guard },
+        StatementClass::Stream | StatementClass::Lifecycle => {
+            return judge(policy, now, class, held);
+        }
+        StatementClass::Read
+        | StatementClass::Session
+        | StatementClass::TransactionControl
+        | StatementClass::Write
+        | StatementClass::Ddl
+        | StatementClass::Unprovable => {}
+    }
+    if let Err(denial) = policy.admits_purpose(purpose) {
+        return Verdict::Refuse(denial);
+    }
+    let writes = class.is_writer();
+    if !lives || writes && purpose == Purpose::Validation {
+        return Verdict::Refuse(Denial::CapabilityRequired);
+    }
+    // A reader's transaction becomes a writer's only under its own generation, here as anywhere.
+    match held {
+        Some(held) if writes && !held.writer && held.generation != now => {
+            Verdict::Refuse(Denial::StaleTransaction)
+        }
+        Some(_) | None => Verdict::Admit { guard },
     }
 }
 
@@ -411,6 +505,82 @@ mod tests {
             let write = StatementClass::Write;
             assert_eq!(judge(&policy, NOW, write, None), refused(Denial::WriteFenced));
         }
+    }
+
+    #[test]
+    fn a_capability_admits_its_purpose_in_its_states_and_nothing_when_dead() {
+        let class = StatementClass::Write;
+        for state in FenceState::ALL {
+            let policy = Policy { state, ..Policy::unfenced() };
+            let import = judge_bearing(&policy, NOW, class, None, (Purpose::Import, true));
+            let imports =
+                matches!(state, FenceState::TargetQuarantined | FenceState::TargetImportDraining);
+            assert_eq!(import == Verdict::Admit { guard: false }, imports, "import in {state}");
+            let validation = (Purpose::Validation, true);
+            let read = judge_bearing(&policy, NOW, StatementClass::Read, None, validation);
+            let reads =
+                matches!(state, FenceState::TargetValidating | FenceState::TargetWriteFenced);
+            assert_eq!(read == Verdict::Admit { guard: true }, reads, "validation in {state}");
+            for class in [StatementClass::Write, StatementClass::Ddl, StatementClass::Unprovable] {
+                let write = judge_bearing(&policy, NOW, class, None, validation);
+                assert!(matches!(write, Verdict::Refuse(_)), "{class:?} validating in {state}");
+                if reads {
+                    assert_eq!(write, Verdict::Refuse(Denial::CapabilityRequired));
+                }
+            }
+            for (purpose, class) in
+                [(Purpose::Import, class), (Purpose::Validation, StatementClass::Read)]
+            {
+                let dead = judge_bearing(&policy, NOW, class, None, (purpose, false));
+                assert!(matches!(dead, Verdict::Refuse(_)), "{purpose:?}, dead, in {state}");
+                let drops =
+                    judge_bearing(&policy, NOW, StatementClass::Lifecycle, None, (purpose, true));
+                let plain = judge(&policy, NOW, StatementClass::Lifecycle, None);
+                assert_eq!(drops, plain, "a capability is no right to drop what it fills");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_under_a_capability_that_died_can_only_end() {
+        let policy = Policy { state: FenceState::TargetImportDraining, ..Policy::unfenced() };
+        let dead = (Purpose::Import, false);
+        let end = StatementClass::TransactionControl;
+        let ended = judge_bearing(&policy, NOW, end, held(true, OLD), dead);
+        assert_eq!(ended, Verdict::Admit { guard: false });
+        let more = judge_bearing(&policy, NOW, StatementClass::Write, held(true, OLD), dead);
+        assert_eq!(more, Verdict::Refuse(Denial::CapabilityRequired));
+        assert_eq!(
+            judge_bearing(&policy, NOW, end, None, dead),
+            Verdict::Refuse(Denial::CapabilityRequired)
+        );
+    }
+
+    #[test]
+    fn overlays_close_imports_too_and_old_readers_do_not_become_importers() {
+        let state = FenceState::TargetQuarantined;
+        let import = (Purpose::Import, true);
+        let write = StatementClass::Write;
+        for (overlay, denial) in [
+            (Overlay::Installing, Denial::WriteFenced),
+            (Overlay::CreatingTarget, Denial::TargetQuarantined),
+            (Overlay::Indeterminate, Denial::StateUnavailable),
+        ] {
+            let policy = Policy { state, overlay, ..Policy::unfenced() };
+            for held in [None, held(true, OLD), held(false, NOW)] {
+                let verdict = judge_bearing(&policy, NOW, write, held, import);
+                assert_eq!(verdict, Verdict::Refuse(denial), "{overlay:?} {held:?}");
+            }
+        }
+        let policy = Policy { state, ..Policy::unfenced() };
+        assert_eq!(
+            judge_bearing(&policy, NOW, write, held(false, OLD), import),
+            Verdict::Refuse(Denial::StaleTransaction)
+        );
+        assert_eq!(
+            judge_bearing(&policy, NOW, write, held(false, NOW), import),
+            Verdict::Admit { guard: false }
+        );
     }
 
     #[test]

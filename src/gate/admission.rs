@@ -15,7 +15,8 @@ use crate::base::arm::{Removable, removed};
 use crate::base::fault;
 use crate::base::ids::{Namespace, SessionId};
 use crate::fence::code::Denial;
-use crate::fence::verdict::{Held, Verdict, judge};
+use crate::fence::verdict::{Held, Verdict, judge, judge_bearing};
+use crate::gate::capability::Capability;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
 use crate::gate::shared::spin;
@@ -28,6 +29,9 @@ use crate::sql::StatementClass;
 pub struct Seat {
     gate: Arc<Gate>,
     slot: Arc<Slot>,
+    /// What the session has shown at this gate. A seat's whole life, so that the statement path
+    /// needs no synchronisation to look.
+    capability: Option<Capability>,
 }
 
 /// A typed refusal, with what the client is told about the fence.
@@ -56,18 +60,51 @@ impl Seat {
     pub fn take(gate: Arc<Gate>, id: SessionId, card: Card) -> Arc<Self> {
         let slot = Arc::new(Slot::new(id, card));
         gate.join(Arc::clone(&slot));
-        Arc::new(Self { gate, slot })
+        Arc::new(Self { gate, slot, capability: None })
     }
 
-    /// Takes a seat at another gate for the session that has this one.
+    /// As [`Seat::take`], for a session that has shown a capability at this gate: from now on it
+    /// is judged by that, and by nothing else.
+    #[must_use]
+    pub fn take_bearing(
+        gate: Arc<Gate>,
+        id: SessionId,
+        card: Card,
+        capability: Capability,
+    ) -> Arc<Self> {
+        Self::take(gate, id, card).bearing(capability)
+    }
+
+    /// Takes the place of this seat for the same session, which has now shown a capability. Only
+    /// while nothing is leased here: a lease stays with the seat that it was given at.
+    #[must_use]
+    pub fn bearing(&self, capability: Capability) -> Arc<Self> {
+        let (slot, gate) = (&self.slot, Arc::clone(&self.gate));
+        debug_assert!(slot.stamp().is_none(), "a lease would be out of the drains' sight");
+        let (card, bell) = ((*slot.card()).clone(), Arc::clone(&slot.ordered));
+        let purpose = Some(capability.purpose());
+        let bearing = Arc::new(Slot::with_bell(slot.id(), card, bell, purpose));
+        bearing.has_backend_of(slot);
+        gate.join(Arc::clone(&bearing));
+        Arc::new(Self { gate, slot: bearing, capability: Some(capability) })
+    }
+
+    /// The capability that the session has shown here.
+    #[must_use]
+    pub const fn capability(&self) -> Option<&Capability> {
+        self.capability.as_ref()
+    }
+
+    /// Takes a seat at another gate for the session that has this one. A capability is of one
+    /// namespace and doesn't go with it.
     #[must_use]
     pub fn take_beside(&self, gate: Arc<Gate>) -> Arc<Self> {
         let slot = &self.slot;
         let bell = Arc::clone(&slot.ordered);
-        let beside = Arc::new(Slot::with_bell(slot.id(), (*slot.card()).clone(), bell));
+        let beside = Arc::new(Slot::with_bell(slot.id(), (*slot.card()).clone(), bell, None));
         beside.has_backend_of(slot);
         gate.join(Arc::clone(&beside));
-        Arc::new(Self { gate, slot: beside })
+        Arc::new(Self { gate, slot: beside, capability: None })
     }
 
     /// The session's slot.
@@ -147,7 +184,8 @@ impl Seat {
         let covered = held.writer || !class.is_writer();
         let known = held.running == Running::Unguarded;
         let word = self.gate.word();
-        if covered && known && word.all_open() && word.generation() == held.generation {
+        let plain = self.capability.is_none();
+        if plain && covered && known && word.all_open() && word.generation() == held.generation {
             return Ok(Guard::Off);
         }
         let (stamp, guard) = self.admit(class, Some(held), begins)?;
@@ -186,6 +224,7 @@ impl Seat {
         mut at: impl FnMut(Step),
     ) -> Result<(Stamp, Guard), Box<Refusal>> {
         loop {
+            let lived = self.capability_lives();
             let word = self.gate.word();
             at(Step::Read);
             let guard = match self.decide(word, class, held) {
@@ -216,12 +255,18 @@ impl Seat {
             self.slot.publish(Some(stamp));
             at(Step::Published);
             let blind = !LOOK_AGAIN || removed(Removable::LeaseRecheck);
-            if blind || self.gate.word() == word {
+            if blind || self.gate.word() == word && self.capability_lives() == lived {
                 return Ok((stamp, guard));
             }
             self.slot.publish(held);
             self.wake_drains();
         }
+    }
+
+    /// Whether there is no capability that died. One may die without a movement of the word, behind
+    /// a recorded validation.
+    fn capability_lives(&self) -> bool {
+        self.capability.as_ref().is_none_or(Capability::is_live)
     }
 
     /// The point parks or aborts; an injected error means nothing here.
@@ -233,7 +278,7 @@ impl Seat {
 
     fn decide(&self, word: Word, class: StatementClass, held: Option<Stamp>) -> Decided {
         let fresh = held.is_none_or(|held| held.generation == word.generation());
-        if word.all_open() && fresh {
+        if self.capability.is_none() && word.all_open() && fresh {
             return Decided::Admit(Guard::Off);
         }
         let published = self.gate.published();
@@ -245,7 +290,15 @@ impl Seat {
             let generation = if any { published.generation } else { stamp.generation };
             Held { writer: stamp.writer, generation }
         });
-        match judge(&published.policy, published.generation, class, held) {
+        let (policy, now) = (&published.policy, published.generation);
+        let verdict = match &self.capability {
+            None => judge(policy, now, class, held),
+            Some(capability) => {
+                let lives = capability.lives_at(self.gate.namespace(), policy);
+                judge_bearing(policy, now, class, held, (capability.purpose(), lives))
+            }
+        };
+        match verdict {
             Verdict::Admit { guard: true } => Decided::Admit(Guard::On),
             Verdict::Admit { guard: false } => Decided::Admit(Guard::Off),
             Verdict::Refuse(denial) => Decided::Refuse(Box::new(Refusal {

@@ -17,6 +17,7 @@ use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
+use crate::gate::capability::Capabilities;
 use crate::gate::core::GateCore;
 use crate::gate::hold::{HoldSight, Holds};
 use crate::gate::shared::SharedWord;
@@ -73,6 +74,8 @@ pub struct Gate {
     settled: AtomicU64,
     /// Programs that wait for this gate.
     pub(super) holds: Holds,
+    /// The capabilities that live here.
+    pub(super) capabilities: Capabilities,
     /// See [`Gates::looks`].
     looks: Arc<AtomicU64>,
 }
@@ -104,6 +107,7 @@ impl Gate {
             released: Notify::new(),
             settled: AtomicU64::new(0),
             holds: Holds::new(),
+            capabilities: Capabilities::default(),
             looks,
         }
     }
@@ -181,13 +185,24 @@ impl Gate {
         self.publish_locked(&mut core, policy, rules)
     }
 
-    /// Policy first, word second: a reader that sees the new word and an older policy waits for
-    /// the pair to agree (`gate/admission.rs`). Who is held is called last: whoever enters the
-    /// queue too late to be called sees the new word.
+    /// Looks at the policy while nothing can be published.
+    pub(super) fn while_published<T>(&self, look: impl FnOnce(&Policy) -> T) -> T {
+        look(locked(&self.core).policy())
+    }
+
+    /// Capabilities end before anything else, where state, owner or revision move (invariant 15):
+    /// whoever was admitted by one has its lease published before the word moves, and is waited
+    /// for. Then policy first, word second: a reader that sees the new word and an older policy
+    /// waits for the pair to agree (`gate/admission.rs`). Who is held is called last: whoever
+    /// enters the queue too late to be called sees the new word.
     fn publish_locked(&self, core: &mut GateCore, policy: Policy, rules: Rules) -> Generation {
         let before = core.generation();
         let hold = rules.hold.unwrap_or(core.policy().hold);
         let policy = Policy { in_flight: rules.in_flight, hold, ..policy };
+        let bound = |policy: &Policy| (policy.state, policy.operation, policy.revision);
+        if bound(core.policy()) != bound(&policy) && !removed(Removable::CapabilityLife) {
+            self.capabilities.end();
+        }
         let generation = core.publish(policy.clone());
         let word = Word::pack(generation, &policy);
         self.published.store(Arc::new(Published { generation, policy }));

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::base::ids::{EngineName, Generation, SessionId};
 use crate::base::run::EngineRun;
+use crate::fence::verdict::Purpose;
 use crate::gate::shared::SharedWord;
 
 const WRITER: u64 = 1;
@@ -146,6 +147,8 @@ impl Order {
 #[derive(Debug)]
 pub struct Slot {
     id: SessionId,
+    /// What the session shows a capability for, if it does.
+    purpose: Option<Purpose>,
     lease: SharedWord,
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
@@ -172,13 +175,19 @@ impl Slot {
     /// A slot without a lease.
     #[must_use]
     pub fn new(id: SessionId, card: Card) -> Self {
-        Self::with_bell(id, card, Arc::new(Notify::new()))
+        Self::with_bell(id, card, Arc::new(Notify::new()), None)
     }
 
     /// A slot of a session that has another one: an order at either wakes it.
-    pub(super) fn with_bell(id: SessionId, card: Card, bell: Arc<Notify>) -> Self {
+    pub(super) fn with_bell(
+        id: SessionId,
+        card: Card,
+        bell: Arc<Notify>,
+        purpose: Option<Purpose>,
+    ) -> Self {
         Self {
             id,
+            purpose,
             lease: SharedWord::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
@@ -199,6 +208,12 @@ impl Slot {
     #[must_use]
     pub const fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// What the session's capability is for; `None` for a session without one.
+    #[must_use]
+    pub const fn purpose(&self) -> Option<Purpose> {
+        self.purpose
     }
 
     /// The engine's process id of this session, 0 while there is none.

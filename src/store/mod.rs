@@ -197,6 +197,14 @@ impl LoadedFence {
         Self { namespace, row: Row::Absent }
     }
 
+    /// A sound row with this record, as a store would answer it: for tests of what a gate does
+    /// with records.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn of_a_record(record: FenceRecord) -> Self {
+        Self { namespace: record.namespace.clone(), row: Row::Good(Persisted::of(record)) }
+    }
+
     /// Whose row.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
