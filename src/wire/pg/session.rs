@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
 use crate::base::limits;
-use crate::gate::admission::Seat;
+use crate::gate::admission::{Refusal, Seat};
+use crate::gate::capability::Capability;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
@@ -22,6 +23,7 @@ use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AuthEnd, Welcome};
+use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::cancel::{CancelKey, Cancels};
 use crate::wire::pg::conversation::{Conversation, Mode};
 use crate::wire::pg::endpoint::Endpoint;
@@ -29,7 +31,8 @@ use crate::wire::pg::refusal::{self, Severity};
 use crate::wire::pg::relay::{End, Relay};
 use crate::wire::pg::startup::{self, Startup, StartupError, Wish};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
-use crate::wire::shared::denials::Denials;
+use crate::wire::shared::capability;
+use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
@@ -102,6 +105,8 @@ struct Ready<'a> {
     target: Target<Endpoint>,
     welcome: Welcome,
     came_by: (EngineName, String),
+    /// What the startup packet showed.
+    capability: Option<Capability>,
     /// What the gates had counted before the login went to the engine.
     looks: u64,
 }
@@ -158,6 +163,18 @@ async fn prepare<'a>(
             return Err(reason);
         }
     };
+    let capability = match shown(&startup, &target, shared) {
+        Ok(capability) => capability,
+        Err(refusal) => {
+            shared.denials.count(refusal.denial, Surface::Pg);
+            let sqlstate = shared.denials.sqlstate(refusal.denial);
+            last_word(client, |buffer| {
+                refusal::typed_error(buffer, Severity::Fatal, &refusal, sqlstate);
+            })
+            .await;
+            return Err("it showed no live capability of this database".to_owned());
+        }
+    };
     let mut engine = match target.endpoint.connect().await {
         Ok(engine) => engine,
         Err(error) => {
@@ -177,7 +194,18 @@ async fn prepare<'a>(
     };
     match outcome {
         Ok(welcome) => {
-            Ok(Some(Ready { place, client, engine, startup, target, welcome, came_by, looks }))
+            let ready = Ready {
+                place,
+                client,
+                engine,
+                startup,
+                target,
+                welcome,
+                came_by,
+                capability,
+                looks,
+            };
+            Ok(Some(ready))
         }
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
@@ -186,6 +214,29 @@ async fn prepare<'a>(
         }
         Err(end) => Err(end.to_string()),
     }
+}
+
+/// The capability that the startup packet shows, if it shows any: all that it offers must be live
+/// ones of this database, and the last of them counts. A replication connection has no use for one.
+fn shown(
+    startup: &Startup,
+    target: &Target<Endpoint>,
+    shared: &Shared,
+) -> Result<Option<Capability>, Refusal> {
+    if startup.offered.is_empty() {
+        return Ok(None);
+    }
+    // Looked for, not made: nobody has proved a password yet.
+    let gate = shared.gates.known(&target.namespace);
+    let mut found = None;
+    for offered in &startup.offered {
+        let gate = gate.as_ref().filter(|_| mode(startup) == Mode::Sql);
+        found = gate.and_then(|gate| gate.present(offered.expose()));
+        if found.is_none() {
+            return Err(capability::refusal(gate, &target.namespace));
+        }
+    }
+    Ok(found)
 }
 
 /// Relays for two peers that know each other, to the session's end.
@@ -199,7 +250,7 @@ async fn run(
     counters: &Arc<WorkerCounters>,
 ) {
     let Ready { place: _place, client: client_stream, engine, startup, target, .. } = ready;
-    let (welcome, came_by) = (ready.welcome, ready.came_by);
+    let (welcome, came_by, capability) = (ready.welcome, ready.came_by, ready.capability);
     let card = Card {
         client,
         user: startup.parameter("user").unwrap_or_default().to_owned(),
@@ -207,13 +258,18 @@ async fn run(
         came_by: Some(came_by.clone()),
     };
     let id = shared.sessions.number();
-    let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
+    let gate = shared.gates.gate(&target.namespace);
+    let seat = match &capability {
+        Some(capability) => Seat::take_bearing(gate, id, card, capability.clone()),
+        None => Seat::take(gate, id, card),
+    };
     let mut conversation = Conversation::new(
         Arc::clone(&seat),
         Arc::clone(&shared.gates),
         mode(&startup),
         Arc::clone(&shared.denials),
     );
+    conversation.bearing = Bearing::of(capability);
     learn(&mut conversation, &welcome);
     // Routes may have moved while the client logged in, before anybody could tell this session.
     let leads = shared.directory.resolve(&came_by.0, &came_by.1);
@@ -309,9 +365,20 @@ fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: CancelKey) -> oneshot::Receive
 ///
 /// # Cancel safety
 /// Part of it may have been sent; the connection closes.
-async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str) {
+async fn farewell(client: Stream, sqlstate: &str, message: &str, hint: &str) {
+    last_word(client, |buffer| {
+        refusal::plain_error(buffer, Severity::Fatal, sqlstate, message, hint);
+    })
+    .await;
+}
+
+/// The same, whatever is written.
+///
+/// # Cancel safety
+/// As for [`farewell`].
+async fn last_word(mut client: Stream, write: impl FnOnce(&mut BytesMut)) {
     let mut buffer = BytesMut::new();
-    refusal::plain_error(&mut buffer, Severity::Fatal, sqlstate, message, hint);
+    write(&mut buffer);
     if client.write_all(&buffer).await.is_ok() {
         // The client has its error or is gone: either way the connection ends here.
         let _unheard = client.shutdown().await;

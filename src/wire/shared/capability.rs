@@ -6,18 +6,27 @@
 //! (it can't be told there what it is for), so that none reaches an engine's log. Whether a secret
 //! is a live one is the gate's to say (`gate/capability.rs`).
 //!
-//! Pure. Used by both relays. It knows neither sessions nor gates.
+//! Pure. Used by both relays. It asks no gate.
 
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
 
+use crate::base::ids::{Generation, Namespace};
+use crate::base::limits::CAPABILITY_RANDOM_BYTES;
+use crate::fence::code::Denial;
+use crate::fence::verdict::Policy;
+use crate::gate::admission::Refusal;
+use crate::gate::capability::{Capability, SECRET_PREFIX};
+use crate::gate::registry::{Gate, Published};
+use crate::gate::slot::Slot;
+
 /// What every secret begins with.
-const PREFIX: &[u8] = b"fwc_";
+const PREFIX: &[u8] = SECRET_PREFIX.as_bytes();
 
 /// How many characters of base64url follow.
-const LETTERS: usize = 43;
+const LETTERS: usize = (CAPABILITY_RANDOM_BYTES * 8).div_ceil(6);
 
 /// Finds [`PREFIX`]; made once, since it is asked for each text.
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(PREFIX));
@@ -51,6 +60,51 @@ impl Offered {
 impl fmt::Debug for Offered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// Whether two capabilities give the same right, and both still do.
+pub(crate) fn same(one: &Capability, other: &Capability) -> bool {
+    let right = |of: &Capability| (of.purpose(), of.operation(), of.revision());
+    right(one) == right(other)
+        && one.namespace() == other.namespace()
+        && one.is_live()
+        && other.is_live()
+}
+
+/// The refusal of what shows no live capability of a namespace, by its gate if it has one.
+pub(crate) fn refusal(gate: Option<&Arc<Gate>>, namespace: &Namespace) -> Refusal {
+    let none = || Published { generation: Generation(0), policy: Policy::unfenced() };
+    Refusal {
+        denial: Denial::CapabilityRequired,
+        namespace: namespace.clone(),
+        published: gate.map_or_else(|| Arc::new(none()), |gate| gate.published()),
+    }
+}
+
+/// Slots of seats that a session has left for others at the same gate. Whoever found the first one
+/// keeps it (a cancel's registration), and whoever looks at a gate's table may have found the last
+/// one, so orders are still taken there.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    first: Option<Arc<Slot>>,
+    last: Option<Arc<Slot>>,
+}
+
+impl Orders {
+    /// A seat was left for another one; orders that are there go with the session.
+    pub(crate) fn left(&mut self, left: &Arc<Slot>, taken: &Slot) {
+        let (order, before) = left.take_orders();
+        if !order.is_none() {
+            taken.order(order, before);
+        }
+        let place = if self.first.is_none() { &mut self.first } else { &mut self.last };
+        *place = Some(Arc::clone(left));
+    }
+
+    /// Where orders may still come in.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.first.iter().chain(&self.last)
     }
 }
 
