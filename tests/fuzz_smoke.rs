@@ -348,6 +348,7 @@ fn my_logins() -> Vec<Vec<u8>> {
         login(secure, b"me\0\0"),
         login(secure | 1 << 3 | 1 << 19, b"me\0\x03xyzapp\0mysql_native_password\0"),
         login(1 << 9 | 1 << 21 | 1 << 20, b"me\0\x03xyz\x05\x01a\x02bc"),
+        login(secure | 1 << 20, b"me\0\0\x1b\x01a\x02bc\x14fencewire_capability\x01x\x07"),
         login(1 << 9 | 1, b"me\0xyz\0"),
     ]
 }

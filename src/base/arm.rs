@@ -58,11 +58,14 @@ pub enum Removable {
     /// A capability dies with the revision it was given for: without it, it lives as long as its
     /// session.
     CapabilityLife,
+    /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
+    /// came.
+    CapabilitySecret,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -85,6 +88,7 @@ impl Removable {
         Self::SightCheck,
         Self::ReadCancel,
         Self::CapabilityLife,
+        Self::CapabilitySecret,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -113,6 +117,7 @@ impl Removable {
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
             Self::CapabilityLife => "capability-life",
+            Self::CapabilitySecret => "capability-secret",
         }
     }
 

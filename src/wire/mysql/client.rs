@@ -21,7 +21,7 @@ use crate::wire::mysql::frame::{self, HEADER, Header};
 use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
-use crate::wire::shared::capability::{Offered, Said, Tongue, holds_secret, said};
+use crate::wire::shared::capability::{Offered, Said, Tongue, holds_secret, said, stays_as_it_is};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
 
@@ -340,8 +340,10 @@ impl Packet<'_, '_, '_> {
         let exchange = &mut conversation.begun.exchange;
         let instead = if changes { exchange.change_user(payload) } else { None };
         let instead = instead.or_else(|| match &turn {
-            Turn::Shows(payload) | Turn::Hides(payload) => Some(payload.clone()),
-            Turn::None | Turn::GivesUp => None,
+            Turn::Shows(payload) | Turn::Hides(payload) if !stays_as_it_is() => {
+                Some(payload.clone())
+            }
+            Turn::None | Turn::GivesUp | Turn::Shows(_) | Turn::Hides(_) => None,
         });
         match (conversation.seats.lease(), &instead) {
             (None, _) => return broken("admitted without a lease (a bug)"),

@@ -19,7 +19,7 @@ use crate::wire::mysql::attributes;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::frame::{self, HEADER};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
-use crate::wire::shared::capability::Offered;
+use crate::wire::shared::capability::{Offered, stays_as_it_is};
 
 /// Bytes of a login packet before the user's name; a request for TLS has no more.
 const LOGIN_HEAD: usize = 32;
@@ -202,7 +202,8 @@ impl Login {
             (None, rest)
         };
         let attributes = has(bits::CONNECT_ATTRS).then(|| attributes::take(rest)).flatten();
-        let (rest, offered) = attributes.unwrap_or_else(|| (rest.to_vec(), Vec::new()));
+        let (kept, offered) = attributes.unwrap_or_else(|| (rest.to_vec(), Vec::new()));
+        let rest = if stays_as_it_is() { rest.to_vec() } else { kept };
         Some(Self {
             head: *head,
             wanted,

@@ -24,7 +24,7 @@ use crate::wire::pg::function_call;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
 use crate::wire::pg::refusal::{self, Severity, Status};
-use crate::wire::shared::capability::{Said, Tongue, said};
+use crate::wire::shared::capability::{Said, Tongue, said, stays_as_it_is};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
 
@@ -320,6 +320,7 @@ impl Message<'_, '_, '_> {
     /// Where a statement with a secret in it may go on, has another one go in its place.
     fn instead(&mut self, ruling: Ruling, write: impl FnOnce(&mut BytesMut)) -> Ruling {
         match (ruling, &self.conversation.lease) {
+            (ruling, _) if stays_as_it_is() => return ruling,
             (Ruling::Statement, Some(lease)) => self.out.instead(lease, write),
             (Ruling::Statement | Ruling::Continuation, _) => {
                 return broken("a capability without a lease (a bug)");

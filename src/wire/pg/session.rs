@@ -104,7 +104,7 @@ struct Ready<'a> {
     startup: Startup,
     target: Target<Endpoint>,
     welcome: Welcome,
-    came_by: (EngineName, String),
+    came_by: CameBy,
     /// What the startup packet showed.
     capability: Option<Capability>,
     /// What the gates had counted before the login went to the engine.
@@ -121,19 +121,8 @@ async fn prepare<'a>(
     settings: &Settings,
     shared: &'a Shared,
 ) -> Result<Option<Ready<'a>>, String> {
-    let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
-        Ok(Wish::Session(client, startup)) => (client, startup),
-        Ok(Wish::Cancel(stream, pid, key)) => {
-            shared.cancels.forward(pid, &key).await;
-            drop(stream);
-            return Ok(None);
-        }
-        Err(StartupError::TlsRequired(client)) => {
-            let message = "this listener takes encrypted connections only";
-            farewell(*client, "28000", message, "Set sslmode=require or stronger.").await;
-            return Err(message.to_owned());
-        }
-        Err(error) => return Err(error.to_string()),
+    let Some((mut client, startup)) = meet(accepted, settings, shared).await? else {
+        return Ok(None);
     };
     if !shared.directory.is_open() {
         farewell(client, "57P03", "the proxy is stopping", "Reconnect.").await;
@@ -145,17 +134,7 @@ async fn prepare<'a>(
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
     };
-    // As PostgreSQL reads it, an empty database is none.
-    let named = startup.parameter("database").filter(|name| !name.is_empty());
-    let asked = named.or_else(|| startup.parameter("user"));
-    let came_by = asked.map(|name| (settings.default_engine.clone(), name.to_owned()));
-    let resolved = match came_by {
-        None => Err("the startup packet names no user".to_owned()),
-        Some((engine, name)) => {
-            shared.directory.resolve(&engine, &name).map(|target| (target, (engine, name)))
-        }
-    };
-    let (target, came_by) = match resolved {
+    let (target, came_by) = match resolve(&startup, settings, shared) {
         Ok(target) => target,
         Err(reason) => {
             let hint = "Routes and engines are in the proxy's configuration.";
@@ -166,12 +145,7 @@ async fn prepare<'a>(
     let capability = match shown(&startup, &target, shared) {
         Ok(capability) => capability,
         Err(refusal) => {
-            shared.denials.count(refusal.denial, Surface::Pg);
-            let sqlstate = shared.denials.sqlstate(refusal.denial);
-            last_word(client, |buffer| {
-                refusal::typed_error(buffer, Severity::Fatal, &refusal, sqlstate);
-            })
-            .await;
+            refuse(client, &refusal, &shared.denials).await;
             return Err("it showed no live capability of this database".to_owned());
         }
     };
@@ -214,6 +188,62 @@ async fn prepare<'a>(
         }
         Err(end) => Err(end.to_string()),
     }
+}
+
+/// The first packets, to a startup packet. `None` for a cancel request, which is delivered.
+///
+/// # Cancel safety
+/// As for [`prepare`].
+async fn meet(
+    accepted: Accepted,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<Option<(Stream, Startup)>, String> {
+    match startup::greet(accepted, &settings.tls).await {
+        Ok(Wish::Session(client, startup)) => Ok(Some((client, startup))),
+        Ok(Wish::Cancel(stream, pid, key)) => {
+            shared.cancels.forward(pid, &key).await;
+            drop(stream);
+            Ok(None)
+        }
+        Err(StartupError::TlsRequired(client)) => {
+            let message = "this listener takes encrypted connections only";
+            farewell(*client, "28000", message, "Set sslmode=require or stronger.").await;
+            Err(message.to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A name as clients give it, with the engine it is looked up at.
+type CameBy = (EngineName, String);
+
+/// Which database is meant. As PostgreSQL reads it, an empty name is none.
+fn resolve(
+    startup: &Startup,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<(Target<Endpoint>, CameBy), String> {
+    let named = startup.parameter("database").filter(|name| !name.is_empty());
+    let Some(name) = named.or_else(|| startup.parameter("user")) else {
+        return Err("the startup packet names no user".to_owned());
+    };
+    let (engine, name) = (settings.default_engine.clone(), name.to_owned());
+    let target = shared.directory.resolve(&engine, &name)?;
+    Ok((target, (engine, name)))
+}
+
+/// A client that shows no live capability is told so, and counted.
+///
+/// # Cancel safety
+/// As for [`farewell`].
+async fn refuse(client: Stream, refusal: &Refusal, denials: &Denials) {
+    denials.count(refusal.denial, Surface::Pg);
+    let sqlstate = denials.sqlstate(refusal.denial);
+    last_word(client, |buffer| {
+        refusal::typed_error(buffer, Severity::Fatal, refusal, sqlstate);
+    })
+    .await;
 }
 
 /// The capability that the startup packet shows, if it shows any: all that it offers must be live

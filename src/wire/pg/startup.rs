@@ -17,7 +17,7 @@ use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
 use crate::wire::pg::options;
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
-use crate::wire::shared::capability::{Offered, POSTGRES_NAME, holds_secret};
+use crate::wire::shared::capability::{Offered, POSTGRES_NAME, holds_secret, stays_as_it_is};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
@@ -63,6 +63,7 @@ impl Startup {
     /// Takes the capabilities out. An offer of nothing is none.
     fn new(version: u32, mut parameters: Vec<Parameter>) -> Self {
         let mut offered = Vec::new();
+        let came = stays_as_it_is().then(|| parameters.clone());
         parameters.retain_mut(|(name, value)| {
             if name.eq_ignore_ascii_case(POSTGRES_NAME) {
                 offered.push(Offered::new(value));
@@ -82,7 +83,7 @@ impl Startup {
             offered.push(Offered::unclear());
         }
         offered.retain(|one| !one.is_empty());
-        Self { version, parameters, offered }
+        Self { version, parameters: came.unwrap_or(parameters), offered }
     }
 
     /// A parameter's value as text; `None` when it isn't there or isn't UTF-8.

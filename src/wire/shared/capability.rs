@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Generation, Namespace};
 use crate::base::limits::CAPABILITY_RANDOM_BYTES;
 use crate::fence::code::Denial;
@@ -61,6 +62,12 @@ impl fmt::Debug for Offered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
+}
+
+/// Whether what shows a capability goes on with it: the control arm of invariant 16, and nothing
+/// else (`base/arm.rs`). False unless that guard is removed.
+pub(crate) fn stays_as_it_is() -> bool {
+    removed(Removable::CapabilitySecret)
 }
 
 /// Whether two capabilities give the same right, and both still do.
@@ -160,6 +167,7 @@ pub(crate) fn said(tongue: Tongue, text: &[u8], sets: bool, whole: bool) -> Said
         return Said::Nothing;
     }
     match statement(tongue, text) {
+        None if stays_as_it_is() => Said::Nothing,
         Some(value) if whole && value.is_empty() => Said::GivesUp,
         Some(value) if whole => Said::Presents(Offered::new(value)),
         Some(_) | None => Said::Unclear,

@@ -5,7 +5,8 @@
 //! injected or left out are bytes collected in the direction's pending buffer.
 //!
 //! Invariant 1: [`Outgoing::statement`] and [`Outgoing::instead`] are the only ways for a client's
-//! statement to reach an engine, and they take the lease. Used by every relay's two directions; it does no I/O.
+//! statement to reach an engine, and they take the lease. Used by every relay's two directions; it
+//! does no I/O.
 
 use std::ops::Range;
 

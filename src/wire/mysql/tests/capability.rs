@@ -20,10 +20,8 @@ fn apply(gate: &Gate, state: FenceState, ahead: u64) -> FenceRecord {
 
 /// A secret for the state that the target is put into.
 fn issued(gate: &Gate, state: FenceState) -> String {
-    let purpose = match state {
-        FenceState::TargetQuarantined => Purpose::Import,
-        _ => Purpose::Validation,
-    };
+    let imports = state == FenceState::TargetQuarantined;
+    let purpose = if imports { Purpose::Import } else { Purpose::Validation };
     let record = apply(gate, state, 0);
     let issued = gate.issue(purpose, record.operation, record.revision).unwrap();
     issued.secret().expose().to_owned()

@@ -20,10 +20,8 @@ fn apply(stage: &Stage, state: FenceState, ahead: u64) -> FenceRecord {
 
 /// A secret for the state that the target is put into.
 fn issued(stage: &Stage, state: FenceState) -> String {
-    let purpose = match state {
-        FenceState::TargetQuarantined => Purpose::Import,
-        _ => Purpose::Validation,
-    };
+    let imports = state == FenceState::TargetQuarantined;
+    let purpose = if imports { Purpose::Import } else { Purpose::Validation };
     let record = apply(stage, state, 0);
     let issued = stage.gate.issue(purpose, record.operation, record.revision).unwrap();
     issued.secret().expose().to_owned()
