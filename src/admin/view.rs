@@ -9,13 +9,14 @@
 use serde_json::{Map, Value, json};
 
 use super::literals::hidden;
-use crate::control::Control;
+use crate::base::ids::{Namespace, Revision};
 use crate::control::answer::{
     Admission, Answer, AnswerCode, BlockerReport, DrainReport, HeldReport, LockReport,
     NamespaceLine, Sight, Unavailable,
 };
 use crate::control::instant::rfc3339_ms;
 use crate::control::status::{Capabilities, Inspection, SessionLine};
+use crate::engine::ReadTable;
 use crate::fence::command::CommandKind;
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{
@@ -23,6 +24,7 @@ use crate::fence::record::{
     ReadEvidence, Validation, WrittenBy,
 };
 use crate::fence::state::FenceState;
+use crate::gate::capability::Issued;
 
 /// How things are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -376,7 +378,7 @@ pub fn drain(report: &DrainReport, shown: Shown) -> Value {
             "dump": report.read_leases.dump,
             "replication": report.read_leases.replication,
         },
-        "import_writers": 0,
+        "import_writers": report.import_writers,
         "blockers": report.blockers.iter().map(|one| blocker(one, shown)).collect::<Vec<_>>(),
         "more_blockers": report.more_blockers,
         "command_id": report.command.map(|key| key.command.to_string()),
@@ -478,6 +480,7 @@ pub fn sessions(lines: &[SessionLine], more: u64) -> Value {
             "engine_pid": line.engine_pid,
             "lease": lease,
             "abandoned": line.abandoned,
+            "capability": line.capability.map(|purpose| purpose.name()),
             "held_ms": line.held_ms,
         })
     };
@@ -487,20 +490,39 @@ pub fn sessions(lines: &[SessionLine], more: u64) -> Value {
 /// What this build and process can do.
 #[must_use]
 pub fn capabilities(capabilities: &Capabilities) -> Value {
-    let available: Vec<&str> = CommandKind::ALL
-        .into_iter()
-        .filter(|kind| Control::is_available(*kind))
-        .map(CommandKind::name)
-        .collect();
     json!({
         "fence_protocol_version": 1,
         "enabled": capabilities.enabled,
         "commands": CommandKind::ALL.map(CommandKind::name),
-        "available_commands": available,
+        "available_commands": CommandKind::ALL.map(CommandKind::name),
         "states": FenceState::ALL.map(FenceState::name),
         "proxy_stable_code": true,
         "server": server(&capabilities.server),
         "active_fences": capabilities.active_fences,
         "metastore": { "restored_from_backup": false, "restored_generation": null },
+    })
+}
+
+/// A capability that was just given out: the only place where its secret is shown.
+#[must_use]
+pub fn issued(issued: &Issued) -> Value {
+    let capability = issued.capability();
+    json!({
+        "namespace": capability.namespace().to_string(),
+        "purpose": capability.purpose().name(),
+        "operation_id": capability.operation().to_string(),
+        "revision": capability.revision().0,
+        "secret": issued.secret().expose(),
+    })
+}
+
+/// What a validation's question was answered with.
+#[must_use]
+pub fn read_tables(namespace: &Namespace, revision: Revision, tables: &[ReadTable]) -> Value {
+    let table = |table: &ReadTable| json!({ "cols": table.columns, "rows": table.rows });
+    json!({
+        "namespace": namespace.to_string(),
+        "revision": revision.0,
+        "results": tables.iter().map(table).collect::<Vec<_>>(),
     })
 }

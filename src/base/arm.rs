@@ -58,6 +58,10 @@ pub enum Removable {
     /// A capability dies with the revision it was given for: without it, it lives as long as its
     /// session.
     CapabilityLife,
+    /// A target's name is closed before anything of it exists.
+    TargetOverlay,
+    /// A target's marker is there before its database is.
+    TargetMarker,
     /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
     /// came.
     CapabilitySecret,
@@ -65,7 +69,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -88,6 +92,8 @@ impl Removable {
         Self::SightCheck,
         Self::ReadCancel,
         Self::CapabilityLife,
+        Self::TargetOverlay,
+        Self::TargetMarker,
         Self::CapabilitySecret,
     ];
 
@@ -117,6 +123,8 @@ impl Removable {
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
             Self::CapabilityLife => "capability-life",
+            Self::TargetOverlay => "target-overlay",
+            Self::TargetMarker => "target-marker",
             Self::CapabilitySecret => "capability-secret",
         }
     }

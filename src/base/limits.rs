@@ -42,6 +42,21 @@ pub const CAPABILITIES_ALIVE_MAX: usize = 64;
 /// Random bytes of a capability's secret.
 pub const CAPABILITY_RANDOM_BYTES: usize = 32;
 
+/// How long an engine may take to make a target's database, in milliseconds.
+pub const TARGET_CREATE_MS: u64 = 60_000;
+
+/// Rows that a validation's question is answered with, over all its statements.
+pub const VALIDATION_ROWS_MAX: usize = 10_000;
+
+/// Bytes of names and values that a validation's question is answered with.
+pub const VALIDATION_BYTES_MAX: usize = 16 << 20;
+
+/// Statements of one validation's question.
+pub const VALIDATION_STATEMENTS_MAX: usize = 100;
+
+/// How long a validation's question may take, in milliseconds: five minutes.
+pub const VALIDATION_QUERY_MS: u64 = 5 * 60 * 1000;
+
 /// Longest text that is looked at as a capability's secret, in bytes.
 pub const CAPABILITY_TEXT_BYTES_MAX: usize = 128;
 

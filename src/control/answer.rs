@@ -292,6 +292,8 @@ pub struct DrainReport {
     pub active_writers: u64,
     /// Sessions with a read lease, whether they are waited for or not.
     pub read_leases: ReadLeases,
+    /// Import sessions with a lease, whether they are waited for or not.
+    pub import_writers: u64,
     /// Who keeps it waiting, at most `limits::BLOCKERS_SHOWN_MAX`.
     pub blockers: Vec<BlockerReport>,
     /// Blockers beyond those named.

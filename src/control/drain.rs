@@ -32,8 +32,9 @@ use super::settings::NamespaceSettings;
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Revision;
 use crate::base::limits;
-use crate::control::fences::Story;
+use crate::control::fences::{Story, drain_label};
 use crate::engine::{EngineError, LockError};
+use crate::fence::command::CommandKind;
 use crate::fence::proof::{BoundaryClaim, CensusClaim, DrainProof, DrainedClaim, ProofError};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{
@@ -66,6 +67,10 @@ enum Stop {
     /// The record has moved on.
     Superseded,
 }
+
+/// What an import's evidence says of the lock that confirmed its end.
+const UNLOCKED_TARGET: &str = "given back with the seal: a target is not kept locked, so sessions \
+    that do not come through the proxy, replication among them, can write to it";
 
 /// How far force has gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,7 +171,7 @@ impl Control {
         match answer {
             Some(answer) => {
                 if answer.receipt.is_some() {
-                    self.metrics.fence.drained("write", took);
+                    self.metrics.fence.drained(drain_label(ticket.receipt.kind), took);
                 }
                 answer
             }
@@ -422,7 +427,7 @@ impl Run<'_> {
 
     /// Takes the engine's own locks as far as the mode and the engine allow.
     async fn lock(&mut self) -> Result<Option<EngineLock>, Stop> {
-        let mode = self.ticket.settings.engine_lock;
+        let mode = self.lock_mode();
         let without = |outcome: String| {
             Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
         };
@@ -436,12 +441,10 @@ impl Run<'_> {
             Ok(coverage) => {
                 self.lock_number = coverage.number;
                 let outcome = "granted: every transaction that wrote to a table had ended";
-                Ok(Some(EngineLock {
-                    mode,
-                    outcome: outcome.to_owned(),
-                    tables: coverage.tables,
-                    gaps: coverage.gaps,
-                }))
+                let mut gaps = coverage.gaps;
+                gaps.extend(self.is_import().then(|| UNLOCKED_TARGET.to_owned()));
+                let (outcome, tables) = (outcome.to_owned(), coverage.tables);
+                Ok(Some(EngineLock { mode, outcome, tables, gaps }))
             }
             Err(TakeError::Void) => self.renew_ticket().await.map(|()| None),
             Err(TakeError::Lock(LockError::Busy { blockers, .. })) => {
@@ -467,6 +470,19 @@ impl Run<'_> {
                 Ok(None)
             }
             Err(TakeError::Lock(LockError::Engine(error))) => self.rest_on(error).await,
+        }
+    }
+
+    /// Whether what is drained is a target's import.
+    fn is_import(&self) -> bool {
+        self.ticket.receipt.kind == CommandKind::SealTargetImport
+    }
+
+    /// A target isn't kept locked: what replicates into it goes on. Its import's end is confirmed.
+    fn lock_mode(&self) -> LockMode {
+        match self.ticket.settings.engine_lock {
+            LockMode::Hold if self.is_import() => LockMode::Confirm,
+            mode @ (LockMode::Hold | LockMode::Confirm | LockMode::Off) => mode,
         }
     }
 

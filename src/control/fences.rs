@@ -15,7 +15,7 @@ mod commit;
 mod turn;
 
 pub(super) use commit::Committed;
-pub(super) use turn::Story;
+pub(super) use turn::{Story, drain_label};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::base::clock::Clock;
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::fence::code::{ControlCode, Detail};
-use crate::fence::command::{Actor, Command, CommandKind};
+use crate::fence::command::{Actor, Command};
 use crate::fence::receipt::Fingerprint;
 use crate::fence::record::{DrainPolicy, WrittenBy};
 use crate::fence::transition::ControlRefusal;
@@ -171,9 +171,6 @@ impl Control {
                     .to_owned(),
             ));
         }
-        if let Some(refusal) = Self::not_yet(&command) {
-            return Arc::new(Answer::refused(refusal));
-        }
         let request = Request { key: command.key(), fingerprint: Fingerprint::of(&command) };
         let known = self.lines.contains_key(&command.namespace);
         if !known && self.lines.len() >= limits::NAMESPACES_SEEN_MAX {
@@ -244,37 +241,6 @@ impl Control {
              replay the same command to learn it",
             key.command, line.namespace
         ))
-    }
-
-    /// Whether this version does commands of this kind. Those that it doesn't are refused, never
-    /// half done.
-    #[must_use]
-    pub const fn is_available(kind: CommandKind) -> bool {
-        match kind {
-            CommandKind::AcquireSourceWriteFence
-            | CommandKind::SetSourceReadFence
-            | CommandKind::ClearSourceReadFence
-            | CommandKind::ReleaseSourceWriteFence
-            | CommandKind::AdoptFence => true,
-            CommandKind::CreateTargetQuarantined
-            | CommandKind::SealTargetImport
-            | CommandKind::RecordTargetValidation
-            | CommandKind::PublishTargetReadableWriteFenced
-            | CommandKind::EnableTargetWrites
-            | CommandKind::AbortQuarantinedTarget => false,
-        }
-    }
-
-    fn not_yet(command: &Command) -> Option<ControlRefusal> {
-        (!Self::is_available(command.kind())).then(|| ControlRefusal {
-            code: ControlCode::PreconditionFailed,
-            detail: Some(Detail::InvalidArgument),
-            message: format!(
-                "{} on {}: this command is not available yet in this version",
-                command.kind(),
-                command.namespace
-            ),
-        })
     }
 
     /// Whether recovery is complete, so that listeners may serve.

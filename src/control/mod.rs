@@ -1,11 +1,11 @@
 //! L3: use cases. The only callers of transition, store and gate together.
 //!
 //! Purpose: a fence command from request to durable answer ([`fences`]), the drains and their
-//! proofs ([`drain`], [`read_drain`]), the engine lock behind a fence ([`lock_keeper`]), what a
-//! start finds ([`recovery`]), which namespace a client means ([`routes`]), and what people are
-//! shown ([`status`]).
+//! proofs ([`drain`], [`read_drain`]), targets and their capabilities ([`targets`]), the engine lock
+//! behind a fence ([`lock_keeper`]), what a start finds ([`recovery`]), which namespace a client
+//! means ([`routes`]), and what people are shown ([`status`]).
 //!
-//! Invariants: 3, 5, 7, 8, 10, 11, 13 (`docs/INVARIANTS.md`). Nothing here is advanced, released
+//! Invariants: 3, 5, 7, 8, 10, 11, 13, 15 (`docs/INVARIANTS.md`). Nothing here is advanced, released
 //! or taken over by a timer: deadlines decide when to answer, never what is true.
 //!
 //! Callers: `admin` (commands, views), `wire` (routes), `app` (building, recovery). It speaks to
@@ -30,6 +30,7 @@ pub mod routes;
 mod runs;
 pub mod settings;
 pub mod status;
+pub mod targets;
 mod truth;
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::base::run::EngineRun;
 use crate::engine::mysql::is_missing;
 use crate::engine::{
-    Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
-    LogPosition, MyEngine, MyLockHandle, ProxyView, Terminated,
+    Activity, BackendKey, CensusClear, CensusOutcome, CreateError, Cutoff, EngineError, EngineTime,
+    LockError, LogPosition, MyEngine, MyLockHandle, NewDatabase, ProxyView, ReadError, ReadTable,
+    Terminated,
 };
 use crate::fence::record::{Boundary, BoundaryKind, Census, Identity};
 
@@ -195,6 +196,29 @@ impl EnginePort for MyPort {
 
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
         Box::pin(self.engine.end_strays())
+    }
+
+    fn create<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        wanted: &'a NewDatabase,
+    ) -> PortFuture<'a, Result<(), CreateError>> {
+        Box::pin(self.engine.create_database(namespace, wanted))
+    }
+
+    fn holds_anything<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<bool, EngineError>> {
+        Box::pin(self.engine.holds_anything(namespace))
+    }
+
+    fn read<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        statements: &'a [String],
+    ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>> {
+        Box::pin(self.engine.read(namespace, statements))
     }
 
     fn activity<'a>(

@@ -17,8 +17,8 @@ use super::port::{
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::base::run::EngineRun;
 use crate::engine::{
-    Activity, BackendKey, CensusClear, CensusOutcome, Cutoff, EngineError, EngineTime, LockError,
-    LockHandle, PgEngine, ProxyView, Terminated,
+    Activity, BackendKey, CensusClear, CensusOutcome, CreateError, Cutoff, EngineError, EngineTime,
+    LockError, LockHandle, NewDatabase, PgEngine, ProxyView, ReadError, ReadTable, Terminated,
 };
 use crate::fence::record::{Boundary, BoundaryKind, Census, Identity};
 
@@ -229,6 +229,29 @@ impl EnginePort for PgPort {
 
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
         Box::pin(self.engine.end_strays())
+    }
+
+    fn create<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        wanted: &'a NewDatabase,
+    ) -> PortFuture<'a, Result<(), CreateError>> {
+        Box::pin(self.engine.create_database(namespace, wanted))
+    }
+
+    fn holds_anything<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<bool, EngineError>> {
+        Box::pin(self.engine.holds_anything(namespace))
+    }
+
+    fn read<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        statements: &'a [String],
+    ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>> {
+        Box::pin(self.engine.read(namespace, statements))
     }
 
     fn activity<'a>(

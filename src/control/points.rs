@@ -12,6 +12,9 @@ use crate::fence::command::CommandKind;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Point {
     AfterOverlay,
+    /// A target's marker is there before anything else of it is.
+    AfterFirstMarker,
+    AfterCreate,
     BeforeCommit,
     AfterCommit,
     AfterMarker,
@@ -36,6 +39,8 @@ macro_rules! names {
     ($point:expr, $command:literal) => {
         match $point {
             Point::AfterOverlay => concat!("control.", $command, ".after_overlay"),
+            Point::AfterFirstMarker => concat!("control.", $command, ".after_first_marker"),
+            Point::AfterCreate => concat!("control.", $command, ".after_create"),
             Point::BeforeCommit => concat!("control.", $command, ".before_commit"),
             Point::AfterCommit => concat!("control.", $command, ".after_commit"),
             Point::AfterMarker => concat!("control.", $command, ".after_marker"),

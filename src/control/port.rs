@@ -15,7 +15,10 @@ use std::time::Duration;
 
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::base::run::EngineRun;
-use crate::engine::{Activity, BackendKey, Blocker, EngineError, LockError, ProxyView, Terminated};
+use crate::engine::{
+    Activity, BackendKey, Blocker, CreateError, EngineError, LockError, NewDatabase, ProxyView,
+    ReadError, ReadTable, Terminated,
+};
 use crate::fence::record::{Boundary, Census, Identity};
 
 /// What every question returns: object-safe.
@@ -157,6 +160,26 @@ pub trait EnginePort: Send + Sync {
     /// Ends own backends that the engine still has although their connection ended here; answers
     /// how many. Asks nothing while there are none.
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>>;
+
+    /// Makes a target's database, empty.
+    fn create<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        wanted: &'a NewDatabase,
+    ) -> PortFuture<'a, Result<(), CreateError>>;
+
+    /// Whether anybody has put anything into a database.
+    fn holds_anything<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<bool, EngineError>>;
+
+    /// Answers texts that only read, in one snapshot, all of them or none.
+    fn read<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        statements: &'a [String],
+    ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>>;
 
     /// What these backends are doing; those that have ended are absent.
     fn activity<'a>(

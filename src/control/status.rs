@@ -23,7 +23,7 @@ use crate::fence::receipt::Receipt;
 use crate::fence::record::{Identity, WrittenBy};
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
-use crate::fence::verdict::{HoldRule, Overlay, Policy};
+use crate::fence::verdict::{HoldRule, Overlay, Policy, Purpose};
 use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
 use crate::store::StoreError;
@@ -92,6 +92,8 @@ pub struct SessionLine {
     pub lease: Option<LeaseLine>,
     /// Whether its client is gone and its backend isn't known to be.
     pub abandoned: bool,
+    /// What it shows a capability for, if it does.
+    pub capability: Option<Purpose>,
     /// How long its program has been held at the closed gate, in milliseconds, while one is.
     pub held_ms: Option<u64>,
 }
@@ -152,8 +154,10 @@ impl Control {
         };
         let slots = gate.sessions();
         let read_leases = ReadLeases::among(&slots);
+        let imports = slots.iter().filter(|slot| slot.purpose() == Some(Purpose::Import));
+        let import_writers = imports.filter(|slot| slot.stamp().is_some()).count() as u64;
         if let Some(running) = running {
-            return DrainReport { read_leases, ..running };
+            return DrainReport { read_leases, import_writers, ..running };
         }
         let published = gate.published();
         if published.policy.writes_open() {
@@ -177,6 +181,7 @@ impl Control {
         DrainReport {
             active_writers: blocking.len() as u64,
             read_leases,
+            import_writers,
             blockers: blocking
                 .iter()
                 .take(limits::BLOCKERS_SHOWN_MAX)
@@ -203,8 +208,12 @@ impl Control {
         let (state, revision) = (truth.view.state(), truth.view.revision());
         let marker_consistent =
             truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
+        // What is being created is shown as what it will be, and not as what its marker says so far.
+        let creating = self.gates.known(namespace).is_some_and(|gate| is_created(&gate));
+        let state = if creating { FenceState::TargetQuarantined } else { state };
         let shut = self.why_shut(namespace, state);
         let (record, unavailable) = match truth.view {
+            ControlView::UnknownUnavailable { .. } if creating => (None, None),
             ControlView::Record(record) => (Some(record), None),
             ControlView::NoRecord { .. } => (None, None),
             ControlView::UnknownUnavailable { detail, reason, marker, .. } => {
@@ -310,7 +319,7 @@ impl Control {
         let stamps: Vec<_> = slots.iter().filter_map(|slot| slot.stamp()).collect();
         let policy_state = policy.as_ref().map(|policy| policy.state);
         NamespaceLine {
-            state: policy.as_ref().map_or(FenceState::Unfenced, |policy| policy.state),
+            state: policy.as_ref().map_or(FenceState::Unfenced, shown_state),
             revision: policy.as_ref().map_or(Revision(0), |policy| policy.revision),
             operation: policy.and_then(|policy| policy.operation),
             admission: self.admission(&namespace),
@@ -360,6 +369,7 @@ impl Control {
                         age_ms,
                     }),
                     abandoned: slot.is_abandoned(),
+                    capability: slot.purpose(),
                     held_ms: slot.held_since_ms().map(|since| now_ms.saturating_sub(since)),
                 });
             }
@@ -425,6 +435,20 @@ const fn role_label(role: crate::fence::state::Role) -> &'static str {
     match role {
         crate::fence::state::Role::Source => "source",
         crate::fence::state::Role::Target => "target",
+    }
+}
+
+/// Whether a target of this name is being created.
+fn is_created(gate: &Gate) -> bool {
+    gate.published().policy.overlay == Overlay::CreatingTarget
+}
+
+fn shown_state(policy: &Policy) -> FenceState {
+    match policy.overlay {
+        Overlay::CreatingTarget => FenceState::TargetQuarantined,
+        Overlay::None | Overlay::Installing | Overlay::ClosingReads | Overlay::Indeterminate => {
+            policy.state
+        }
     }
 }
 

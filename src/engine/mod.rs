@@ -6,8 +6,9 @@
 //! and [`MyLockHandle`] have private constructors, so nobody else can claim it.
 //!
 //! Invariants: control connections never serve clients (INVARIANTS 12): no type of this module
-//! lets a caller send text of its own to an engine. An answer that can't be had is an error, never
-//! an empty list.
+//! lets a caller send text of its own to an engine, but for a validation's questions, which are
+//! proven to be reads and have a connection of their own ([`validation`]). An answer that can't be
+//! had is an error, never an empty list.
 //!
 //! Called by `control` (drains, recovery) and by `admin` through it. It decides nothing about
 //! fences, keeps no state beyond its connections, and retries nothing: callers own rounds and
@@ -21,16 +22,19 @@ use crate::tls::ClientTls;
 
 pub mod boundary;
 pub mod census;
+pub mod creation;
 pub mod error;
 pub mod identity;
 pub mod mysql;
 pub mod postgres;
+pub mod validation;
 
 pub use boundary::{Boundary, LogBoundary, LogPosition};
 pub use census::{
     Blocker, CensusClear, CensusCounts, CensusOutcome, Cutoff, CutoffEntry, Orphan, ProxySession,
     ProxyView, Why,
 };
+pub use creation::{CreateError, NewDatabase};
 pub use error::{EngineError, LockError};
 pub use identity::{BackendKey, EngineTime, LiveIdentity, Lsn};
 pub use mysql::MyEngine;
@@ -40,6 +44,7 @@ pub use postgres::boundary::MARKER_PREFIX;
 pub use postgres::lock::{LockCoverage, LockHandle};
 pub use postgres::preflight::{Warning, WarningCode};
 pub use postgres::terminate::{Activity, Terminated};
+pub use validation::{ReadError, ReadTable};
 
 /// What to do with the engine lock under a source write fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

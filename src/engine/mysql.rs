@@ -37,6 +37,7 @@ mod judge;
 pub mod lock;
 mod preflight;
 mod rights;
+mod target;
 mod terminate;
 pub(super) mod value;
 

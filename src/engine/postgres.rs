@@ -23,6 +23,7 @@ mod judge;
 pub mod lock;
 mod opaque;
 pub mod preflight;
+mod target;
 pub mod terminate;
 
 use connect::{Connections, Control};

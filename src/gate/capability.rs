@@ -171,6 +171,11 @@ impl Capabilities {
         });
     }
 
+    fn end_one(&self, capability: &Capability) {
+        capability.0.live.store(false, Ordering::SeqCst);
+        self.with(|kept| kept.retain(|one| !Arc::ptr_eq(&one.capability.0, &capability.0)));
+    }
+
     fn keep(&self, digest: [u8; 32], capability: Capability) -> Result<(), IssueError> {
         self.with(|kept| {
             if kept.len() >= limits::CAPABILITIES_ALIVE_MAX {
@@ -238,6 +243,11 @@ impl Gate {
         }
         let digest: [u8; 32] = Sha256::digest(text).into();
         self.capabilities.find(&digest)
+    }
+
+    /// Ends one capability before its revision does: nobody shows it any more.
+    pub fn revoke(&self, capability: &Capability) {
+        self.capabilities.end_one(capability);
     }
 
     /// How many capabilities are alive here.

@@ -67,11 +67,15 @@ fn without_row(namespace: Namespace, marker: Marker, exists: bool) -> Reconciled
             let reason = format!("there is no record, and a marker that cannot be read ({reason})");
             unavailable(Detail::CorruptRecord, reason, None, Revision(0))
         }
-        Marker::Found(record) if is_begun_creation(&record) && !exists => {
+        // Whether its database was made by then is for the replay to see.
+        Marker::Found(record) if is_begun_creation(&record) => {
             let reason = format!(
                 "command {} of operation {} began to create this target and was not committed; \
-                 replay it",
-                record.last_command, record.operation
+                 replay it. If that operation is gone: drop the database if it is there and empty, \
+                 stop the proxy, move the file {} out of the state folder, and start it",
+                record.last_command,
+                record.operation,
+                super::marker::file_of(&record.namespace).display()
             );
             unavailable(Detail::IncompleteTargetCreation, reason, Some(record), Revision(0))
         }
@@ -205,7 +209,7 @@ mod tests {
             (Row::Absent, Marker::Missing, false, ("ABSENT", true, Nothing)),
             (Row::Absent, undecodable(), true, corrupt),
             (Row::Absent, found(created()), false, incomplete),
-            (Row::Absent, found(created()), true, behind),
+            (Row::Absent, found(created()), true, incomplete),
             (Row::Absent, found(at(5)), false, behind),
             (good(at(5)), found(at(5)), true, ours),
             (good(at(5)), Marker::Missing, true, rewritten),
@@ -243,6 +247,11 @@ mod tests {
         let finished = said(sample::record(FenceState::Released));
         assert!(finished.contains("move the file markers/old/app.fence out"), "{finished}");
         assert!(!finished.contains("adopt"), "{finished}");
+        let begun = said(FenceRecord {
+            revision: Revision(1),
+            ..sample::record(FenceState::TargetQuarantined)
+        });
+        assert!(begun.contains("replay it") && begun.contains("app.fence out"), "{begun}");
     }
 
     #[test]

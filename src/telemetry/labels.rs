@@ -118,6 +118,7 @@ pub const ROUTES: &[&str] = &[
     "/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence",
     "/v1/namespaces/{engine}/{database}/fence/source/release-write-fence",
     "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
+    "/v1/namespaces/{engine}/{database}/fence/target/import-capability",
     "/v1/namespaces/{engine}/{database}/fence/target/seal-import",
     "/v1/namespaces/{engine}/{database}/fence/target/validation-receipt",
     "/v1/namespaces/{engine}/{database}/fence/target/publish-readable",

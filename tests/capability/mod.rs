@@ -80,8 +80,9 @@ impl<'a> Moved<'a> {
         let body = json!({
             "operation_id": self.operation,
             "expected_revision": fence["revision"],
+            "purpose": purpose,
         });
-        self.proxy.command(&self.namespace, &format!("target/{purpose}-capability"), &body)
+        self.proxy.command(&self.namespace, "target/import-capability", &body)
     }
 
     /// The secret of a fresh capability.
@@ -89,7 +90,7 @@ impl<'a> Moved<'a> {
     pub fn secret(&self, purpose: &str) -> String {
         let (status, body) = self.ask(purpose);
         assert_eq!(status, 200, "{body:#}");
-        body["capability"].as_str().unwrap_or_else(|| panic!("no secret: {body:#}")).to_owned()
+        body["secret"].as_str().unwrap_or_else(|| panic!("no secret: {body:#}")).to_owned()
     }
 }
 

@@ -1,9 +1,7 @@
 //! The fence routes: from a path and a body to a command, and from an answer to JSON.
 //!
 //! Purpose: the checks of the contract in their order. 404 means that the feature is off or that
-//! there is no such namespace; a command of the contract that this version doesn't do yet is
-//! FENCE_PRECONDITION_FAILED / `invalid_argument` with a sentence that says so, since its route
-//! exists. Called by `admin/http/routes.rs`.
+//! there is no such namespace. Called by `admin/http/routes.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +52,7 @@ fn off() -> Answered {
 }
 
 /// The checks before the body: feature, name, key, namespace.
-fn may_command(api: &AdminApi, names: Names) -> Result<Namespace, Box<Answered>> {
+pub(super) fn may_command(api: &AdminApi, names: Names) -> Result<Namespace, Box<Answered>> {
     if !api.control.capabilities().enabled {
         return Err(Box::new(off()));
     }
@@ -69,7 +67,7 @@ fn may_command(api: &AdminApi, names: Names) -> Result<Namespace, Box<Answered>>
     Ok(namespace)
 }
 
-async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
+pub(super) async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
     let wrong = |message: String| Box::new(precondition(Detail::InvalidArgument, &message));
     let bound = Duration::from_millis(limits::ADMIN_BODY_MS);
     let read = axum::body::to_bytes(body, limits::ADMIN_BODY_BYTES_MAX);
@@ -83,13 +81,19 @@ async fn bytes(body: Body) -> Result<axum::body::Bytes, Box<Answered>> {
     }
 }
 
-/// Which command a route is for, of those that this version does.
+/// Which command a route is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Acquire,
     Release,
     SetRead,
     ClearRead,
+    Create,
+    Seal,
+    Validate,
+    Publish,
+    Enable,
+    Abort,
     Adopt,
 }
 
@@ -101,6 +105,12 @@ impl Wanted {
             Self::Release => CommandKind::ReleaseSourceWriteFence,
             Self::SetRead => CommandKind::SetSourceReadFence,
             Self::ClearRead => CommandKind::ClearSourceReadFence,
+            Self::Create => CommandKind::CreateTargetQuarantined,
+            Self::Seal => CommandKind::SealTargetImport,
+            Self::Validate => CommandKind::RecordTargetValidation,
+            Self::Publish => CommandKind::PublishTargetReadableWriteFenced,
+            Self::Enable => CommandKind::EnableTargetWrites,
+            Self::Abort => CommandKind::AbortQuarantinedTarget,
             Self::Adopt => CommandKind::AdoptFence,
         }
     }
@@ -122,6 +132,20 @@ pub(super) fn parse(
         },
         Wanted::Release => Arguments::ReleaseSourceWriteFence,
         Wanted::SetRead => Arguments::SetSourceReadFence { drain_policy: fields.drain_policy()? },
+        Wanted::Create => Arguments::CreateTargetQuarantined {
+            owner: fields.optional_text("owner")?,
+            encoding: fields.optional_text("encoding")?,
+            locale: fields.optional_text("locale")?,
+            template: fields.optional_text("template")?,
+        },
+        Wanted::Seal => Arguments::SealTargetImport { drain_policy: fields.drain_policy()? },
+        Wanted::Validate => Arguments::RecordTargetValidation {
+            result: fields.validation_result()?,
+            summary: fields.optional_text("summary")?,
+        },
+        Wanted::Publish => Arguments::PublishTargetReadableWriteFenced,
+        Wanted::Enable => Arguments::EnableTargetWrites,
+        Wanted::Abort => Arguments::AbortQuarantinedTarget,
         Wanted::ClearRead => Arguments::ClearSourceReadFence,
         Wanted::Adopt => Arguments::AdoptFence {
             current_operation: fields.current_operation()?,
@@ -173,17 +197,6 @@ fn matches(api: &AdminApi, given: Option<&HeaderValue>) -> bool {
     }
 }
 
-/// Every other command of the contract.
-pub(super) async fn later(State(api): State<Arc<AdminApi>>, names: Names) -> Answered {
-    match may_command(&api, names) {
-        Ok(_) => precondition(
-            Detail::InvalidArgument,
-            "this command is not available yet in this version; capabilities lists those that are",
-        ),
-        Err(refused) => *refused,
-    }
-}
-
 /// `GET …/fence[?receipts=all]`.
 pub(super) async fn inspect(
     State(api): State<Arc<AdminApi>>,
@@ -219,7 +232,7 @@ pub(super) async fn inspect(
 fn store_error(error: &StoreError) -> Answered {
     match error {
         StoreError::Corrupt { detail, .. } => {
-            coded(ControlCode::StateUnavailable, *detail, &error.to_string())
+            coded(ControlCode::StateUnavailable, Some(*detail), &error.to_string())
         }
         StoreError::Unavailable { .. }
         | StoreError::Inconsistent { .. }

@@ -3,13 +3,14 @@
 //! Purpose: every mistake is answered with a sentence that names the field: an unknown one, a
 //! missing one, a value of the wrong kind. `null` counts as absent. Pure.
 //!
-//! Callers: `admin/http/fences.rs`.
+//! Callers: `admin/http/fences.rs`, `admin/http/targets.rs`.
 
 use serde_json::{Map, Value};
 
 use crate::base::ids::{CommandId, OperationId, Revision};
-use crate::fence::record::{DrainPolicy, Identity, InFlight, OnDeadline};
+use crate::fence::record::{DrainPolicy, Identity, InFlight, OnDeadline, ValidationResult};
 use crate::fence::state::FenceState;
+use crate::fence::verdict::Purpose;
 
 /// What is wrong with a body, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,12 @@ pub(super) struct Fields {
 
 fn bad<T>(message: String) -> Result<T, BadBody> {
     Err(BadBody(message))
+}
+
+fn state(text: &str) -> Result<FenceState, BadBody> {
+    let states = FenceState::ALL.map(FenceState::name).join(", ");
+    let wrong = || bad(format!("field expected_state: {text:?} is no state; one of {states}"));
+    FenceState::parse(text).map_or_else(wrong, Ok)
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -118,18 +125,54 @@ impl Fields {
     pub(super) fn expectation(&mut self) -> Result<(FenceState, Revision), BadBody> {
         let value = self.required("expected_state")?;
         let text = self.text("expected_state", &value)?;
-        let Some(state) = FenceState::parse(&text) else {
-            let states = FenceState::ALL.map(FenceState::name).join(", ");
-            return bad(format!("field expected_state: {text:?} is no state; one of {states}"));
-        };
-        let value = self.required("expected_revision")?;
-        Ok((state, Revision(self.number("expected_revision", &value)?)))
+        let state = state(&text)?;
+        Ok((state, self.revision()?))
     }
 
     /// A required string.
     pub(super) fn required_text(&mut self, field: &str) -> Result<String, BadBody> {
         let value = self.required(field)?;
         self.text(field, &value)
+    }
+
+    /// An optional string.
+    pub(super) fn optional_text(&mut self, field: &str) -> Result<Option<String>, BadBody> {
+        let value = self.optional(field);
+        value.map(|value| self.text(field, &value)).transpose()
+    }
+
+    /// `result` of a validation.
+    pub(super) fn validation_result(&mut self) -> Result<ValidationResult, BadBody> {
+        let text = self.required_text("result")?;
+        let wrong = || bad(format!("field result: {text:?} is none of ok, failed"));
+        ValidationResult::parse(&text).map_or_else(wrong, Ok)
+    }
+
+    /// `expected_revision` by itself.
+    pub(super) fn revision(&mut self) -> Result<Revision, BadBody> {
+        let value = self.required("expected_revision")?;
+        Ok(Revision(self.number("expected_revision", &value)?))
+    }
+
+    /// `expected_state` where it needn't be said.
+    pub(super) fn optional_state(&mut self) -> Result<Option<FenceState>, BadBody> {
+        let text = self.optional_text("expected_state")?;
+        text.map(|text| state(&text)).transpose()
+    }
+
+    /// `purpose` of a capability; an import's unless it is said.
+    pub(super) fn purpose(&mut self) -> Result<Purpose, BadBody> {
+        let Some(text) = self.optional_text("purpose")? else { return Ok(Purpose::Import) };
+        let wrong = || bad(format!("field purpose: {text:?} is none of import, validation"));
+        Purpose::parse(&text).map_or_else(wrong, Ok)
+    }
+
+    /// `stmts`: a list of strings.
+    pub(super) fn statements(&mut self) -> Result<Vec<String>, BadBody> {
+        let Value::Array(items) = self.required("stmts")? else {
+            return bad("field stmts must be a list of statements".to_owned());
+        };
+        items.iter().map(|item| self.text("stmts", item)).collect()
     }
 
     /// `current_operation_id`: whom the caller takes for the owner.

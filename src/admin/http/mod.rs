@@ -16,6 +16,7 @@ mod openapi;
 mod page;
 mod refusal;
 mod routes;
+mod targets;
 
 #[cfg(test)]
 mod tests;

@@ -113,8 +113,8 @@ fn operation(route: &Route) -> Value {
     if !parameters.is_empty() {
         operation["parameters"] = json!(parameters);
     }
-    if let Purpose::Command(wanted) = route.purpose {
-        operation["requestBody"] = body(wanted);
+    if let Some((shape, example)) = request(route.purpose) {
+        operation["requestBody"] = body(shape, &example);
     }
     operation
 }
@@ -158,14 +158,48 @@ fn parameters(route: &Route) -> Vec<Value> {
     all
 }
 
-/// The body of a command: its shape, and an example that is a whole request.
-fn body(wanted: Wanted) -> Value {
-    let (shape, example) = example(wanted);
+/// A body: its shape, and an example that is a whole request.
+fn body(shape: &str, example: &Value) -> Value {
     let schema = json!({ "$ref": format!("#/components/schemas/{shape}") });
     json!({
         "required": true,
         "content": { "application/json": { "schema": schema, "example": example } },
     })
+}
+
+/// What is sent to a route, where something is.
+fn request(purpose: Purpose) -> Option<(&'static str, Value)> {
+    match purpose {
+        Purpose::Command(wanted) => Some(example(wanted)),
+        Purpose::Capability => Some((
+            "CapabilityRequest",
+            json!({
+                "operation_id": "6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11",
+                "expected_revision": 1,
+                "purpose": "import",
+            }),
+        )),
+        Purpose::ValidationQuery => Some((
+            "QueryRequest",
+            json!({
+                "operation_id": "6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11",
+                "expected_revision": 3,
+                "expected_state": "TARGET_VALIDATING",
+                "stmts": ["SELECT count(*) FROM orders"],
+            }),
+        )),
+        Purpose::Page
+        | Purpose::Health
+        | Purpose::Ready
+        | Purpose::Metrics
+        | Purpose::Capabilities
+        | Purpose::Namespaces
+        | Purpose::Sessions
+        | Purpose::Events
+        | Purpose::Document
+        | Purpose::Reload
+        | Purpose::Inspect => None,
+    }
 }
 
 fn example(wanted: Wanted) -> (&'static str, Value) {
@@ -197,6 +231,35 @@ fn example(wanted: Wanted) -> (&'static str, Value) {
             ("CommandRequest", example)
         }
         Wanted::Release => ("CommandRequest", example),
+        Wanted::Create => {
+            example["expected_state"] = json!("ABSENT");
+            example["expected_revision"] = json!(0);
+            example["owner"] = json!("app");
+            example["encoding"] = json!("UTF8");
+            example["locale"] = json!("C");
+            example["template"] = json!("template0");
+            ("CreateRequest", example)
+        }
+        Wanted::Seal => {
+            example["expected_state"] = json!("TARGET_QUARANTINED");
+            example["expected_revision"] = json!(1);
+            example["drain_policy"] = json!({ "deadline_ms": 30_000, "on_deadline": "fail" });
+            ("SealRequest", example)
+        }
+        Wanted::Validate => {
+            example["expected_state"] = json!("TARGET_VALIDATING");
+            example["expected_revision"] = json!(3);
+            example["result"] = json!("ok");
+            example["summary"] = json!("12 tables and 1200 rows compared");
+            ("ValidationRequest", example)
+        }
+        Wanted::Publish | Wanted::Enable | Wanted::Abort => {
+            let publishes = wanted == Wanted::Publish;
+            let state = if publishes { "TARGET_VALIDATING" } else { "TARGET_WRITE_FENCED" };
+            example["expected_state"] = json!(state);
+            example["expected_revision"] = json!(if publishes { 4 } else { 5 });
+            ("CommandRequest", example)
+        }
         Wanted::Adopt => {
             example["operation_id"] = json!("0d4c7f5e-91a3-4c1b-8f0e-5b6a7c8d9e0f");
             example["current_operation_id"] = json!("6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a11");
@@ -279,9 +342,21 @@ fn responses(route: &Route) -> Value {
             add(404, error(off));
             add(503, shaped("Not done or not known (outcome null): replay the command", "Answer"));
         }
-        Purpose::Later(_) | Purpose::ValidationQuery => {
+        Purpose::Capability | Purpose::ValidationQuery => {
+            if route.purpose == Purpose::Capability {
+                add(200, shaped("The capability; its secret is shown this once", "Capability"));
+            } else {
+                add(200, shaped("One result per statement", "ReadAnswer"));
+            }
+            let (owner, moved) =
+                (ControlCode::OwnedByAnotherOperation.name(), ControlCode::RevisionMismatch.name());
+            let not_now = "OPERATION_CAPABILITY_REQUIRED: not in this state, or it would write";
+            add(403, shaped(not_now, "Answer"));
             add(404, error(off));
+            add(409, shaped(&format!("{owner} or {moved}: inspect it"), "Answer"));
             add(412, shaped(bad, "Answer"));
+            add(423, shaped("FENCE_STATE_UNAVAILABLE: inspect it", "Answer"));
+            add(503, error("The engine can't be asked now, or fences are still being read"));
         }
     }
     Value::Object(all)
@@ -325,15 +400,21 @@ const fn words(purpose: Purpose) -> Words {
             "Reads only; never completes or advances anything.",
         ),
         Purpose::Command(wanted) => command_words(wanted.kind()),
-        Purpose::Later(kind) => command_words(kind),
-        Purpose::ValidationQuery => {
-            said("validationQuery", "Read a target that is being validated", LATER)
-        }
+        Purpose::Capability => said(
+            "issueCapability",
+            "Give out a capability that imports into a target, or validates it",
+            "For the owner, at the target's present revision. The secret is shown once and kept \
+             nowhere; it dies when the target moves on, and with the process.",
+        ),
+        Purpose::ValidationQuery => said(
+            "validationQuery",
+            "Read a target that is being validated",
+            "Single statements that only read, in one read-only snapshot; at most 10,000 rows over \
+             all of them, never cut off.",
+        ),
     }
 }
 // tidy: end of table
-
-const LATER: &str = "Not available yet in this version: always refused.";
 
 const fn command_words(kind: CommandKind) -> Words {
     use CommandKind as K;
@@ -364,19 +445,38 @@ const fn command_words(kind: CommandKind) -> Words {
         K::ClearSourceReadFence => {
             said("clearSourceReadFence", "Open a source to reads again", "Writes stay fenced.")
         }
-        K::CreateTargetQuarantined => {
-            said("createTargetQuarantined", "Make a target that nobody reaches", LATER)
-        }
-        K::SealTargetImport => said("sealTargetImport", "End a target's import", LATER),
-        K::RecordTargetValidation => {
-            said("recordTargetValidation", "Record a target's validation", LATER)
-        }
-        K::PublishTargetReadableWriteFenced => {
-            said("publishTargetReadable", "Open a target to reads", LATER)
-        }
-        K::EnableTargetWrites => {
-            said("enableTargetWrites", "Open a target to writes, for ever", LATER)
-        }
-        K::AbortQuarantinedTarget => said("abortQuarantinedTarget", "Give a target up", LATER),
+        K::CreateTargetQuarantined => said(
+            "createTargetQuarantined",
+            "Make a target that nobody reaches",
+            "The database is made empty, behind a closed gate. Sessions around the proxy aren't \
+             kept out.",
+        ),
+        K::SealTargetImport => said(
+            "sealTargetImport",
+            "End a target's import for good, drain it and prove it",
+            "Every capability dies. Answers when the drain is proven (200) or its deadline has \
+             passed (202): replay the same command then.",
+        ),
+        K::RecordTargetValidation => said(
+            "recordTargetValidation",
+            "Record what a target's validation found",
+            "With the engine's position at that moment. The latest one counts.",
+        ),
+        K::PublishTargetReadableWriteFenced => said(
+            "publishTargetReadable",
+            "Open a target to reads",
+            "Needs the owner's latest validation to be ok.",
+        ),
+        K::EnableTargetWrites => said(
+            "enableTargetWrites",
+            "Open a target to writes, for ever",
+            "From the moment it is sent the source must never be released: a lost answer is \
+             resolved by replay.",
+        ),
+        K::AbortQuarantinedTarget => said(
+            "abortQuarantinedTarget",
+            "Give a target up",
+            "It stays closed, and its name stays taken.",
+        ),
     }
 }

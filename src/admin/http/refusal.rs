@@ -44,18 +44,20 @@ pub(super) fn unauthorised(failure: AuthFailure) -> Response<Body> {
 
 /// A precondition that doesn't hold, found before the command reached `control`.
 pub(super) fn precondition(detail: Detail, message: &str) -> Response<Body> {
-    coded(ControlCode::PreconditionFailed, detail, message)
+    coded(ControlCode::PreconditionFailed, Some(detail), message)
 }
 
 /// A refusal with a code of the contract, in the shape of a command's answer.
-pub(super) fn coded(code: ControlCode, detail: Detail, message: &str) -> Response<Body> {
-    let body = json!({
+pub(super) fn coded(code: ControlCode, detail: Option<Detail>, message: &str) -> Response<Body> {
+    let mut body = json!({
         "outcome": code.name(),
         "replayed": false,
         "fence": null,
         "drain": null,
         "error": message,
-        "detail": detail.name(),
     });
+    if let Some(detail) = detail {
+        body["detail"] = json!(detail.name());
+    }
     json_answer(code.http_status(), &body)
 }

@@ -19,9 +19,8 @@ use serde_json::json;
 use super::AdminApi;
 use super::fences::{self, Wanted};
 use super::refusal::{json_answer, plain, text_answer, unauthorised};
-use super::{events, openapi, page};
+use super::{events, openapi, page, targets};
 use crate::admin::view;
-use crate::fence::command::CommandKind;
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +48,9 @@ pub(super) enum Purpose {
     Reload,
     Inspect,
     Command(Wanted),
-    /// A command of the contract that this version doesn't do yet.
-    Later(CommandKind),
-    /// The contract's query of a target that is being validated; not in this version either.
+    /// A capability of a target.
+    Capability,
+    /// A question to a target that is being validated.
     ValidationQuery,
 }
 
@@ -64,10 +63,6 @@ pub(super) struct Route {
 
 const fn route(template: &'static str, access: Access, purpose: Purpose) -> Route {
     Route { template, access, purpose }
-}
-
-const fn later(template: &'static str, kind: CommandKind) -> Route {
-    route(template, Access::Key, Purpose::Later(kind))
 }
 
 const fn command(template: &'static str, wanted: Wanted) -> Route {
@@ -92,30 +87,17 @@ pub(super) const ROUTES: &[Route] = &[
     command("/v1/namespaces/{engine}/{database}/fence/adopt", Wanted::Adopt),
     command("/v1/namespaces/{engine}/{database}/fence/source/set-read-fence", Wanted::SetRead),
     command("/v1/namespaces/{engine}/{database}/fence/source/clear-read-fence", Wanted::ClearRead),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/create-quarantined",
-        CommandKind::CreateTargetQuarantined,
+    command("/v1/namespaces/{engine}/{database}/fence/target/create-quarantined", Wanted::Create),
+    route(
+        "/v1/namespaces/{engine}/{database}/fence/target/import-capability",
+        Access::Key,
+        Purpose::Capability,
     ),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/seal-import",
-        CommandKind::SealTargetImport,
-    ),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/validation-receipt",
-        CommandKind::RecordTargetValidation,
-    ),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/publish-readable",
-        CommandKind::PublishTargetReadableWriteFenced,
-    ),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/enable-writes",
-        CommandKind::EnableTargetWrites,
-    ),
-    later(
-        "/v1/namespaces/{engine}/{database}/fence/target/abort",
-        CommandKind::AbortQuarantinedTarget,
-    ),
+    command("/v1/namespaces/{engine}/{database}/fence/target/seal-import", Wanted::Seal),
+    command("/v1/namespaces/{engine}/{database}/fence/target/validation-receipt", Wanted::Validate),
+    command("/v1/namespaces/{engine}/{database}/fence/target/publish-readable", Wanted::Publish),
+    command("/v1/namespaces/{engine}/{database}/fence/target/enable-writes", Wanted::Enable),
+    command("/v1/namespaces/{engine}/{database}/fence/target/abort", Wanted::Abort),
     route(
         "/v1/namespaces/{engine}/{database}/fence/target/validation-query",
         Access::Key,
@@ -144,7 +126,7 @@ impl Purpose {
             | Self::Events
             | Self::Document
             | Self::Inspect => Method::Get,
-            Self::Reload | Self::Command(_) | Self::Later(_) | Self::ValidationQuery => {
+            Self::Reload | Self::Command(_) | Self::Capability | Self::ValidationQuery => {
                 Method::Post
             }
         }
@@ -166,7 +148,8 @@ impl Purpose {
             Self::Command(wanted) => post(move |state, names, headers, body| {
                 fences::command(state, names, headers, body, wanted)
             }),
-            Self::Later(_) | Self::ValidationQuery => post(fences::later),
+            Self::Capability => post(targets::capability),
+            Self::ValidationQuery => post(targets::validation_query),
         }
     }
 }

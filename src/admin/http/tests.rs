@@ -13,6 +13,7 @@ use super::{AdminApi, Events, Reload, ReloadFuture, serve_within};
 use crate::admin::auth::AdminKey;
 use crate::admin::view::Shown;
 use crate::control::tests::Rig;
+use crate::engine::{ReadError, ReadTable};
 use crate::fence::state::FenceState;
 use crate::telemetry::spawn::spawn_named;
 
@@ -310,7 +311,7 @@ async fn refusals_have_the_statuses_of_the_table() {
     assert_eq!((status, &body["outcome"]), (409, &json!("FENCE_REVISION_MISMATCH")));
     let (status, body) = server.post(&format!("{FENCE}/target/seal-import"), &json!({})).await;
     assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-    assert!(body["error"].as_str().unwrap().contains("not available yet"));
+    assert!(body["error"].as_str().unwrap().contains("operation_id is missing"));
     let (status, body) = server.post("/v1/reload", &json!({})).await;
     assert_eq!(status, 409);
     assert!(body["error"].as_str().unwrap().contains("restart"));
@@ -533,4 +534,64 @@ async fn silent_connections_keep_nobody_out() {
     }
     let healthy = server.get("/healthz");
     assert_eq!(tokio::time::timeout(Duration::from_mins(2), healthy).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn acceptance_17_a_target_lives_by_its_routes_and_shows_a_secret_once() {
+    let server = Server::new().await;
+    server.rig.engine.missing();
+    let at = |route: &str| format!("{FENCE}/target/{route}");
+    let send = |route: &str, command: u8, state: &str, revision: u64, more: Value| {
+        let mut body = release(command, state, revision);
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let (server, path) = (&server, at(route));
+        async move { server.post(&path, &body).await }
+    };
+    let capability = json!({ "operation_id": OP, "expected_revision": 1 });
+    let (status, body) = server.post(&at("import-capability"), &capability).await;
+    assert_eq!((status, &body["outcome"]), (403, &json!("OPERATION_CAPABILITY_REQUIRED")));
+    let (status, body) = send("create-quarantined", 1, "ABSENT", 0, json!({})).await;
+    assert_eq!((status, &body["fence"]["state"]), (200, &json!("TARGET_QUARANTINED")), "{body}");
+    let (status, issued) = server.post(&at("import-capability"), &capability).await;
+    assert_eq!((status, &issued["purpose"]), (200, &json!("import")));
+    let secret = issued["secret"].as_str().unwrap().to_owned();
+    assert!(server.rig.gate().present(secret.as_bytes()).is_some());
+    let stale = json!({ "operation_id": OP, "expected_revision": 9 });
+    let (status, body) = server.post(&at("import-capability"), &stale).await;
+    assert_eq!((status, &body["outcome"]), (409, &json!("FENCE_REVISION_MISMATCH")));
+    let wrong = json!({ "operation_id": OP, "expected_revision": 1, "purpose": "all" });
+    assert_eq!(server.post(&at("import-capability"), &wrong).await.0, 412);
+
+    let (status, body) = send("seal-import", 2, "TARGET_QUARANTINED", 1, json!({})).await;
+    assert_eq!((status, &body["fence"]["state"]), (200, &json!("TARGET_VALIDATING")), "{body}");
+    let question = json!({ "operation_id": OP, "expected_revision": 3, "stmts": ["select 1"] });
+    server.rig.engine.answers(Ok(vec![ReadTable {
+        columns: vec!["a".to_owned()],
+        rows: vec![vec![Some("1".to_owned())], vec![None]],
+    }]));
+    let (status, body) = server.post(&at("validation-query"), &question).await;
+    assert_eq!((status, &body["results"][0]["rows"]), (200, &json!([["1"], [null]])), "{body}");
+    let words = "it is write".to_owned();
+    server.rig.engine.answers(Err(ReadError::Writes { statement: 1, words }));
+    let (status, body) = server.post(&at("validation-query"), &question).await;
+    assert_eq!((status, &body["outcome"]), (403, &json!("OPERATION_CAPABILITY_REQUIRED")));
+    let (status, _) = send("publish-readable", 3, "TARGET_VALIDATING", 3, json!({})).await;
+    assert_eq!(status, 412);
+    let good = json!({ "result": "ok", "summary": "1200 rows" });
+    let (status, body) = send("validation-receipt", 4, "TARGET_VALIDATING", 3, good).await;
+    assert_eq!((status, &body["fence"]["validation"]["result"]), (200, &json!("ok")), "{body}");
+    let (status, _) = send("publish-readable", 5, "TARGET_VALIDATING", 4, json!({})).await;
+    assert_eq!(status, 200);
+    let (status, body) = send("enable-writes", 6, "TARGET_WRITE_FENCED", 5, json!({})).await;
+    assert_eq!((status, &body["fence"]["admission"]["write"]), (200, &json!("open")));
+    let (status, body) = send("abort", 7, "TARGET_WRITABLE", 6, json!({})).await;
+    assert_eq!((status, &body["detail"]), (409, &json!("operation_finished")));
+
+    let random = secret.strip_prefix("fwc_").unwrap();
+    for path in [FENCE, "/v1/namespaces", "/v1/sessions", "/metrics"] {
+        let (status, text) = server.text("GET", path, Some(KEY), "").await;
+        assert!(status == 200 && !text.contains(random), "{path}");
+    }
 }

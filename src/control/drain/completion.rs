@@ -13,7 +13,6 @@ use crate::control::fences::{Committed, Control, indeterminate};
 use crate::control::line::{Line, Request};
 use crate::fence::receipt::{Outcome, Receipt};
 use crate::fence::record::{FenceRecord, LockMode};
-use crate::fence::state::FenceState;
 use crate::fence::transition::{CompletionError, DrainEnd, complete_drain};
 use crate::store::{Commit, Persisted};
 
@@ -42,7 +41,7 @@ impl Run<'_> {
             Err(error) => return Completed::NotNow(error.to_string()),
         };
         let same = |record: &&FenceRecord| {
-            record.state == FenceState::SourceDraining
+            Some(record.state) == self.ticket.receipt.kind.draining()
                 && record.revision == self.ticket.receipt.revision_after
                 && record.operation == self.ticket.receipt.operation
         };
@@ -67,7 +66,7 @@ impl Run<'_> {
         };
         let (receipt, written_by) = (&self.ticket.receipt, control.written_by());
         let now = control.clock.now_ms();
-        let end = DrainEnd::Writes(proof);
+        let end = if self.is_import() { DrainEnd::Import(proof) } else { DrainEnd::Writes(proof) };
         let (next, receipt) = match complete_drain(now, record, receipt, end, &written_by) {
             Ok(completed) => completed,
             Err(error @ CompletionError::OtherDatabase { .. }) => {

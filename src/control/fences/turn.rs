@@ -112,7 +112,8 @@ impl Control {
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
                 // The drain is over, but who blocked it is what the answer is about.
                 if let (Some(sight), Some(last)) = (&mut answer.sight, story.unproven.take()) {
-                    sight.drain = last;
+                    let DrainReport { read_leases, import_writers, .. } = sight.drain;
+                    sight.drain = DrainReport { read_leases, import_writers, ..last };
                 }
                 self.tell(actor, command, &story, &answer);
                 answer
@@ -147,6 +148,12 @@ impl Control {
             story.live.clone_from(&facts.live_identity);
             let now = self.clock.now_ms();
             match decide(now, &truth.view, command, receipt.as_ref(), &facts) {
+                Decision::Commit { next: Some(next), .. }
+                    if facts.snapshot.is_none() && needs_snapshot(command, &next) =>
+                {
+                    self.settle_gate(line, &truth).await;
+                    return Step::answered(without_snapshot(command, story.silent.take()));
+                }
                 Decision::Commit { replaces, next, receipt, drains } => {
                     let decided = Decided { replaces, next, receipt, drains };
                     if let Some(step) =
@@ -233,15 +240,29 @@ impl Control {
                 }
             }
         }
+        let snapshot = match (fresh, truth.view.record(), &engine) {
+            (true, Some(record), Some(engine)) if needs_snapshot(command, record) => {
+                let (operation, next) = (command.operation, record.revision.next());
+                match engine.mark_boundary(namespace, operation, next).await {
+                    Ok(marked) => Some(marked.boundary),
+                    Err(error) => {
+                        *silent = Some(error);
+                        None
+                    }
+                }
+            }
+            (true | false, _, _) => None,
+        };
+        let sessions = self.gates.known(namespace).map_or(0, |gate| gate.session_count());
         Facts {
             written_by: self.written_by(),
             // Checked before anything was read.
             indeterminate: None,
             live_identity,
             shared_schema: false,
-            name_in_use: true,
+            name_in_use: sessions > 0,
             fresh_incarnation: IncarnationId(uuid::Uuid::new_v4()),
-            snapshot: None,
+            snapshot,
             default_write_drain: settings.write_drain(),
             default_read_drain: settings.read_drain(),
             adoption_key_matched: actor.has_adoption_key,
@@ -261,6 +282,9 @@ impl Control {
         let Decided { replaces, next, receipt, drains } = decided;
         let kind = command.kind();
         let changes = next.is_some();
+        if let Err(answer) = self.make_target(line, command, truth, next.as_deref()).await {
+            return Some(Step::answered(answer));
+        }
         if drains && changes {
             let rules = self.rules(&command.namespace, next.as_deref());
             self.install(&command.namespace, kind, rules);
@@ -278,9 +302,14 @@ impl Control {
             Committed::No(words) => {
                 self.settle_after_failure(line, truth).await;
                 return Some(Step::answered(Answer::failed(format!(
-                    "{} on {}: nothing was committed, admission is as it was before ({words}); \
-                     replay the command",
-                    kind, command.namespace
+                    "{} on {}: nothing was committed, {} ({words}); replay the command",
+                    kind,
+                    command.namespace,
+                    if kind == CommandKind::CreateTargetQuarantined {
+                        "the new database stays closed"
+                    } else {
+                        "admission is as it was before"
+                    }
                 ))));
             }
             Committed::Unknown(words) => {
@@ -413,9 +442,7 @@ impl Control {
             expected_revision: refused.then_some(command.expected_revision.0),
             state_before: state_before.name(),
             state_after: receipt.map_or(state_before, |receipt| receipt.state_after).name(),
-            drain_kind: story
-                .drain_ms
-                .map(|_| if drains_reads(command.kind()) { "read" } else { "write" }),
+            drain_kind: story.drain_ms.map(|_| drain_label(command.kind())),
             drain_ms: story.drain_ms,
             forced: (!forced.is_empty()).then_some(forced.join("; ")).as_deref(),
             server_instance: &self.settings.instance,
@@ -427,6 +454,41 @@ impl Control {
 
 fn drains_reads(kind: CommandKind) -> bool {
     kind == CommandKind::SetSourceReadFence
+}
+
+/// What kind of drain a command's is, in metrics and audit.
+pub(in crate::control) fn drain_label(kind: CommandKind) -> &'static str {
+    match kind {
+        CommandKind::SetSourceReadFence => "read",
+        CommandKind::SealTargetImport => "import",
+        CommandKind::AcquireSourceWriteFence
+        | CommandKind::ClearSourceReadFence
+        | CommandKind::ReleaseSourceWriteFence
+        | CommandKind::CreateTargetQuarantined
+        | CommandKind::RecordTargetValidation
+        | CommandKind::PublishTargetReadableWriteFenced
+        | CommandKind::EnableTargetWrites
+        | CommandKind::AbortQuarantinedTarget
+        | CommandKind::AdoptFence => "write",
+    }
+}
+
+/// Whether the engine is asked for its position: of the owner's own validation alone.
+fn needs_snapshot(command: &Command, record: &FenceRecord) -> bool {
+    command.kind() == CommandKind::RecordTargetValidation
+        && record.state == FenceState::TargetValidating
+        && record.operation == command.operation
+}
+
+/// A validation says at which position of the target it was recorded.
+fn without_snapshot(command: &Command, silent: Option<EngineError>) -> Answer {
+    let why = silent.map_or_else(|| "it isn't configured".to_owned(), |error| error.to_string());
+    Answer::failed(format!(
+        "{} on {}: nothing was changed, because the engine did not say at which position the \
+         target is ({why}); send the command again when it does",
+        command.kind(),
+        command.namespace
+    ))
 }
 
 /// A committed adoption in the words of its audit event.
@@ -475,10 +537,13 @@ fn historical(receipt: Receipt) -> Answer {
 /// A command that was refused. An engine that said nothing has not said that it is another one.
 fn refused(command: &Command, refusal: ControlRefusal, silent: Option<EngineError>) -> Answer {
     match silent {
-        Some(error) if refusal.detail == Some(Detail::NamespaceIdentityMismatch) => {
+        Some(error)
+            if refusal.detail == Some(Detail::NamespaceIdentityMismatch)
+                || refusal.detail == Some(Detail::NamespaceExists) =>
+        {
             Answer::failed(format!(
                 "{} on {}: nothing was changed, because the engine did not say which database it \
-                 is ({error}); send the command again when it does",
+                 is, or that there is none ({error}); send the command again when it does",
                 command.kind(),
                 command.namespace
             ))

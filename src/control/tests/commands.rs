@@ -226,11 +226,11 @@ async fn a_task_that_dies_is_answered() {
 }
 
 #[tokio::test]
-async fn what_this_version_lacks_is_refused_whole() {
+async fn a_command_of_the_other_end_is_refused_whole() {
     let rig = Rig::new().await;
     let mut seal = release(1, 1, FenceState::TargetQuarantined, 2);
     seal.arguments = Arguments::SealTargetImport { drain_policy: None };
-    assert_eq!(rig.run(seal).await.detail, Some(Detail::InvalidArgument));
+    assert_eq!(rig.run(seal).await.detail, Some(Detail::RoleMismatch));
     assert!(rig.may_write());
 }
 

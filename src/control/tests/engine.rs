@@ -13,7 +13,8 @@ use crate::control::port::{
     PortFuture, Server,
 };
 use crate::engine::{
-    Activity, BackendKey, Blocker, EngineError, EngineTime, LockError, ProxyView, Terminated, Why,
+    Activity, BackendKey, Blocker, CreateError, EngineError, EngineTime, LockError, NewDatabase,
+    ProxyView, ReadError, ReadTable, Terminated, Why,
 };
 use crate::fence::record::{Boundary, BoundaryKind, Census, Identity};
 use crate::gate::registry::Gate;
@@ -53,6 +54,22 @@ struct Script {
     silently_lost: bool,
     strays: u64,
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
+    creation: Option<CreateScript>,
+    filled: bool,
+    answer: Option<Result<Vec<ReadTable>, ReadError>>,
+    read_gate: Option<Arc<tokio::sync::Semaphore>>,
+}
+
+/// What the next attempt at making a database comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CreateScript {
+    Exists,
+    Refused,
+    NotAsked,
+    /// It isn't answered; the database is made all the same, or not.
+    Unknown {
+        made: bool,
+    },
 }
 
 #[derive(Clone, Default)]
@@ -134,6 +151,26 @@ impl ScriptedEngine {
 
     pub(crate) fn missing(&self) {
         self.script().missing = true;
+    }
+
+    /// The next attempt at making a database comes to this.
+    pub(crate) fn next_creation(&self, script: CreateScript) {
+        self.script().creation = Some(script);
+    }
+
+    /// Somebody has put something into the database.
+    pub(crate) fn fill(&self) {
+        self.script().filled = true;
+    }
+
+    /// Questions of a validation are answered with this.
+    pub(crate) fn answers(&self, answer: Result<Vec<ReadTable>, ReadError>) {
+        self.script().answer = Some(answer);
+    }
+
+    /// Questions of a validation wait for a permit of this.
+    pub(crate) fn reads_wait_for(&self, gate: Arc<tokio::sync::Semaphore>) {
+        self.script().read_gate = Some(gate);
     }
 
     pub(crate) fn panics(&self, yes: bool) {
@@ -471,6 +508,59 @@ impl EnginePort for ScriptedEngine {
     fn end_strays(&self) -> PortFuture<'_, Result<u64, EngineError>> {
         let strays = std::mem::take(&mut self.script().strays);
         ready(if strays == 0 { Ok(0) } else { self.ask("end strays".to_owned()).map(|()| strays) })
+    }
+
+    fn create<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+        _wanted: &'a NewDatabase,
+    ) -> PortFuture<'a, Result<(), CreateError>> {
+        if let Err(error) = self.ask("create".to_owned()) {
+            return ready(Err(CreateError::NotAsked(error)));
+        }
+        let mut script = self.script();
+        let engine = EngineName::new("old").unwrap();
+        let words = "no".to_owned();
+        let error = EngineError::Unreachable {
+            engine: engine.clone(),
+            what: "creating",
+            words: words.clone(),
+        };
+        let (made, answer) = match script.creation.take() {
+            None => (true, Ok(())),
+            Some(CreateScript::Exists) => (true, Err(CreateError::Exists { engine, words })),
+            Some(CreateScript::Refused) => (false, Err(CreateError::Refused { engine, words })),
+            Some(CreateScript::NotAsked) => (false, Err(CreateError::NotAsked(error))),
+            Some(CreateScript::Unknown { made }) => (made, Err(CreateError::Unknown(error))),
+        };
+        script.missing &= !made;
+        ready(answer)
+    }
+
+    fn holds_anything<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<bool, EngineError>> {
+        let filled = self.script().filled;
+        ready(self.ask("look inside".to_owned()).map(|()| filled))
+    }
+
+    fn read<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+        statements: &'a [String],
+    ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>> {
+        let asked = self.ask(format!("read {}", statements.len()));
+        let script = self.script();
+        let (answer, gate) = (script.answer.clone(), script.read_gate.clone());
+        drop(script);
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked?;
+            answer.unwrap_or_else(|| Ok(Vec::new()))
+        })
     }
 
     fn activity<'a>(

@@ -10,6 +10,7 @@ mod locks;
 mod reads;
 mod runs;
 mod starts;
+mod targets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -142,8 +142,37 @@ impl Connections {
     ///
     /// Cancel safety: dropping the future closes whatever was opened.
     pub(super) async fn connect(&self, database: &str) -> Result<Session, EngineError> {
+        self.connect_by(self.config(database, &options(self.settings.statement_timeout))).await
+    }
+
+    /// As [`Connections::connect`], for one act that changes something.
+    pub(super) async fn writing(
+        &self,
+        database: &str,
+        statement_timeout: Duration,
+    ) -> Result<Session, EngineError> {
+        let options =
+            format!("{} -c default_transaction_read_only=off", options(statement_timeout));
+        self.connect_by(self.config(database, &options)).await
+    }
+
+    /// As [`Connections::connect`], for texts of somebody else that only read: names mean what they
+    /// mean to clients, and texts are read by the rules that they were classified by.
+    pub(super) async fn reading(
+        &self,
+        database: &str,
+        statement_timeout: Duration,
+    ) -> Result<Session, EngineError> {
+        let options = format!(
+            "{} -c search_path=\"$user\",public -c standard_conforming_strings=on",
+            options(statement_timeout)
+        );
+        self.connect_by(self.config(database, &options)).await
+    }
+
+    async fn connect_by(&self, config: Config) -> Result<Session, EngineError> {
         let bound = self.settings.connect_timeout;
-        match tokio::time::timeout(bound, self.open(database)).await {
+        match tokio::time::timeout(bound, self.open(config)).await {
             Ok(result) => result,
             Err(_) => Err(EngineError::Timeout {
                 engine: self.settings.name.clone(),
@@ -153,12 +182,11 @@ impl Connections {
         }
     }
 
-    async fn open(&self, database: &str) -> Result<Session, EngineError> {
+    async fn open(&self, config: Config) -> Result<Session, EngineError> {
         let fail = |e: &tokio_postgres::Error| {
             translate(&self.settings.name, "connecting", self.settings.connect_timeout, e)
         };
         let tls = MakeTls { connector: self.connector.clone() };
-        let config = self.config(database);
         let (client, connection) = config.connect(tls).await.map_err(|e| fail(&e))?;
         let (sender, ended) = watch::channel(false);
         let engine = self.settings.name.clone();
@@ -191,7 +219,7 @@ impl Connections {
         Ok(Session { client, backend, ended })
     }
 
-    fn config(&self, database: &str) -> Config {
+    fn config(&self, database: &str, options: &str) -> Config {
         let settings = &self.settings;
         let mut config = Config::new();
         config
@@ -200,7 +228,7 @@ impl Connections {
             .user(&settings.user)
             .dbname(database)
             .application_name(format!("fencewire/{}", settings.instance))
-            .options(options(settings.statement_timeout))
+            .options(options)
             .ssl_mode(match (&self.connector, settings.tls.mode) {
                 (None, _) | (_, TlsMode::Disable) => SslMode::Disable,
                 (Some(_), TlsMode::Prefer) => SslMode::Prefer,

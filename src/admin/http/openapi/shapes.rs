@@ -71,6 +71,57 @@ pub(super) const SHAPES: &[Shape] = &[
         ],
     ),
     request(
+        "CreateRequest",
+        &[
+            ("operation_id", "uuid"),
+            ("command_id", "uuid"),
+            ("expected_state", "State"),
+            ("expected_revision", "count"),
+            ("owner?", "text?"),
+            ("encoding?", "text?"),
+            ("locale?", "text?"),
+            ("template?", "text?"),
+        ],
+    ),
+    request(
+        "SealRequest",
+        &[
+            ("operation_id", "uuid"),
+            ("command_id", "uuid"),
+            ("expected_state", "State"),
+            ("expected_revision", "count"),
+            ("drain_policy?", "DrainPolicyRequest?"),
+        ],
+    ),
+    request(
+        "ValidationRequest",
+        &[
+            ("operation_id", "uuid"),
+            ("command_id", "uuid"),
+            ("expected_state", "State"),
+            ("expected_revision", "count"),
+            ("result", "ok|failed"),
+            ("summary?", "text?"),
+        ],
+    ),
+    request(
+        "CapabilityRequest",
+        &[
+            ("operation_id", "uuid"),
+            ("expected_revision", "count"),
+            ("purpose?", "import|validation?"),
+        ],
+    ),
+    request(
+        "QueryRequest",
+        &[
+            ("operation_id", "uuid"),
+            ("expected_revision", "count"),
+            ("expected_state?", "State?"),
+            ("stmts", "text[]"),
+        ],
+    ),
+    request(
         "ExpectedIdentity",
         &[("engine_id", "text"), ("database_id", "text"), ("timeline?", "count?")],
     ),
@@ -96,6 +147,21 @@ pub(super) const SHAPES: &[Shape] = &[
             ("detail?", "Detail"),
         ],
     ),
+    answer(
+        "Capability",
+        &[
+            ("namespace", "text"),
+            ("purpose", "import|validation"),
+            ("operation_id", "uuid"),
+            ("revision", "count"),
+            ("secret", "text"),
+        ],
+    ),
+    answer(
+        "ReadAnswer",
+        &[("namespace", "text"), ("revision", "count"), ("results", "ReadTable[]")],
+    ),
+    answer("ReadTable", &[("cols", "text[]"), ("rows", "text?[][]")]),
     answer(
         "Inspection",
         &[
@@ -373,6 +439,7 @@ pub(super) const SHAPES: &[Shape] = &[
             ("engine_pid", "number?"),
             ("lease", "Lease?"),
             ("abandoned", "bool"),
+            ("capability", "import|validation?"),
             ("held_ms", "count?"),
         ],
     ),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::admin::http::fences::parse;
 use crate::admin::http::fields::asked;
+use crate::admin::http::targets::{parse_capability, parse_query};
 use crate::base::ids::Namespace;
-use crate::control::Control;
 
 /// Why a value isn't of a schema; empty when it is. Stricter than JSON schema: a field that isn't
 /// described is wrong anywhere.
@@ -137,30 +137,28 @@ fn each_route_is_described_once_and_counted_under_its_name() {
     assert_eq!(ids.len(), ROUTES.len(), "an operationId twice");
 }
 
-/// A command has a handler where this version does it, and only there.
+/// Every command has a route, and one only.
 #[test]
-fn commands_are_routed_as_they_are_available() {
+fn every_command_is_routed() {
     let mut kinds = BTreeSet::new();
     for route in ROUTES {
-        let (kind, available) = if let Purpose::Command(wanted) = route.purpose {
-            (wanted.kind(), true)
-        } else if let Purpose::Later(kind) = route.purpose {
-            (kind, false)
-        } else {
-            continue;
-        };
-        assert!(kinds.insert(kind.name()), "{kind} has two routes");
-        assert_eq!(Control::is_available(kind), available, "{kind}");
-        let told = words(route.purpose).description == LATER;
-        assert_eq!(told, !available, "{kind}: the description");
+        let Purpose::Command(wanted) = route.purpose else { continue };
+        assert!(kinds.insert(wanted.kind().name()), "{} has two routes", wanted.kind());
     }
     assert_eq!(kinds, CommandKind::ALL.map(CommandKind::name).into());
 }
 
-fn read(wanted: Wanted, body: &Value) -> Result<(), String> {
+fn read(purpose: Purpose, body: &Value) -> Result<(), String> {
     let namespace = Namespace::parse("old/app").unwrap();
-    let bytes = body.to_string();
-    parse(namespace, wanted, bytes.as_bytes()).map(drop).map_err(|error| error.to_string())
+    let text = body.to_string();
+    let bytes = text.as_bytes();
+    let read = match purpose {
+        Purpose::Command(wanted) => parse(namespace, wanted, bytes).map(drop),
+        Purpose::Capability => parse_capability(bytes).map(drop),
+        Purpose::ValidationQuery => parse_query(namespace, bytes).map(drop),
+        other => panic!("{other:?} has no body"),
+    };
+    read.map_err(|error| error.to_string())
 }
 
 /// The described fields of a shape, with those of its objects as `outer.inner`.
@@ -184,10 +182,8 @@ fn described(document: &Value, shape: &str, within: &str) -> BTreeSet<String> {
 #[test]
 fn requests_are_read_as_they_are_described() {
     let document = document();
-    let commands =
-        [Wanted::Acquire, Wanted::SetRead, Wanted::ClearRead, Wanted::Release, Wanted::Adopt];
-    for wanted in commands {
-        let (shape, example) = example(wanted);
+    for wanted in ROUTES.iter().map(|route| route.purpose) {
+        let Some((shape, example)) = request(wanted) else { continue };
         let schema = json!({ "$ref": format!("#/components/schemas/{shape}") });
         assert_eq!(wrong(&document, &schema, &example, shape), Vec::<String>::new());
         asked::forget();

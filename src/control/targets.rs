@@ -1,0 +1,388 @@
+//! Targets: their creation on the engine, their capabilities, and questions of their validation.
+//!
+//! Purpose: what a target needs beyond deciding, committing and publishing (contract 1.9). A target
+//! is closed before anything of it exists: overlay, marker, database, record. Whatever breaks in
+//! between leaves it closed until the very command is replayed (`incomplete_target_creation`).
+//!
+//! Invariants: 3, 4, 10, 11, 15. Callers: `control/fences/turn.rs` (creation, under the transition
+//! lock), `admin` (capabilities, questions). Sessions around the proxy aren't kept out of a target:
+//! it has no engine lock (`docs/CONTRACT.md`).
+
+use std::sync::Arc;
+
+use super::answer::Answer;
+use super::fences::Control;
+use super::line::Line;
+use super::points::Point;
+use super::port::{EnginePort, LiveDatabase};
+use crate::base::arm::{Removable, removed};
+use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::limits;
+use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
+use crate::fence::code::{ControlCode, Denial, Detail};
+use crate::fence::command::{Arguments, Command, CommandKind};
+use crate::fence::record::{FenceRecord, InFlight};
+use crate::fence::state::FenceState;
+use crate::fence::transition::{ControlRefusal, ControlView};
+use crate::fence::verdict::{Overlay, Purpose};
+use crate::gate::capability::{Capability, IssueError, Issued};
+use crate::gate::registry::Gate;
+use crate::store::reconcile::Reconciled;
+
+/// Why a capability or an answer isn't given.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TargetError {
+    /// With a code of the contract.
+    #[error(transparent)]
+    Refused(ControlRefusal),
+    /// The engine or this process couldn't; asking again is right.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A question of a validation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationQuery {
+    /// Whose target.
+    pub namespace: Namespace,
+    /// Who asks; must be the owner.
+    pub operation: OperationId,
+    /// The revision that the caller believes the target to be at.
+    pub expected_revision: Revision,
+    /// The state that the caller believes it to be in, if it says so.
+    pub expected_state: Option<FenceState>,
+    /// Single statements that read.
+    pub statements: Vec<String>,
+}
+
+fn refused(code: ControlCode, detail: Option<Detail>, message: String) -> TargetError {
+    TargetError::Refused(ControlRefusal { code, detail, message })
+}
+
+/// A capability for one question of the proxy's own; it ends with the question.
+struct Lent {
+    gate: Arc<Gate>,
+    capability: Capability,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.gate.revoke(&self.capability);
+    }
+}
+
+/// The options of a new target.
+fn wanted(command: &Command) -> Option<NewDatabase> {
+    match &command.arguments {
+        Arguments::CreateTargetQuarantined { owner, encoding, locale, template } => {
+            Some(NewDatabase {
+                owner: owner.clone(),
+                encoding: encoding.clone(),
+                locale: locale.clone(),
+                template: template.clone(),
+            })
+        }
+        Arguments::AcquireSourceWriteFence { .. }
+        | Arguments::SetSourceReadFence { .. }
+        | Arguments::ClearSourceReadFence
+        | Arguments::ReleaseSourceWriteFence
+        | Arguments::SealTargetImport { .. }
+        | Arguments::RecordTargetValidation { .. }
+        | Arguments::PublishTargetReadableWriteFenced
+        | Arguments::EnableTargetWrites
+        | Arguments::AbortQuarantinedTarget
+        | Arguments::AdoptFence { .. } => None,
+    }
+}
+
+/// One creation that is under way.
+struct Making<'a> {
+    control: &'a Control,
+    line: &'a Line,
+    truth: &'a Reconciled,
+    engine: Arc<dyn EnginePort>,
+    /// Whether an earlier attempt left its marker: then the database may be there, or come to be.
+    resumed: bool,
+}
+
+impl Control {
+    /// Makes a new target's database behind a closed gate and a marker, so that the commit that
+    /// follows makes it a target. Does nothing for other commands.
+    ///
+    /// # Errors
+    /// The answer, where the command ends here. The gate shows then what is durable.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe; it runs on the command's own task. A death leaves the gate closed.
+    pub(super) async fn make_target(
+        &self,
+        line: &Line,
+        command: &Command,
+        truth: &Reconciled,
+        next: Option<&FenceRecord>,
+    ) -> Result<(), Answer> {
+        let (Some(wanted), Some(record)) = (wanted(command), next) else { return Ok(()) };
+        let namespace = &command.namespace;
+        let Some(engine) = self.engine_of(namespace) else {
+            return Err(Answer::refused(ControlRefusal {
+                code: ControlCode::PreconditionFailed,
+                detail: Some(Detail::NamespaceConfigMissing),
+                message: format!("there is no engine {} in the configuration", namespace.engine()),
+            }));
+        };
+        let resumed = match truth.view {
+            ControlView::UnknownUnavailable { .. } => true,
+            ControlView::NoRecord { .. } | ControlView::Record(_) => false,
+        };
+        if !removed(Removable::TargetOverlay) {
+            self.gates.gate(namespace).overlay(Overlay::CreatingTarget, InFlight::Refuse);
+        }
+        Point::AfterOverlay.pass(command.kind()).await;
+        let making = Making { control: self, line, truth, engine, resumed };
+        making.make(record, &wanted).await
+    }
+
+    /// Gives out a capability. The secret is in the answer and nowhere else.
+    ///
+    /// # Errors
+    /// [`TargetError`]; nothing was given.
+    pub fn issue_capability(
+        &self,
+        namespace: &Namespace,
+        purpose: Purpose,
+        operation: OperationId,
+        revision: Revision,
+    ) -> Result<Issued, TargetError> {
+        let issued = self.capability_of(namespace, purpose, operation, revision)?;
+        tracing::info!(
+            %namespace, %operation, revision = revision.0, purpose = purpose.name(),
+            "a capability was given out"
+        );
+        Ok(issued)
+    }
+
+    fn capability_of(
+        &self,
+        namespace: &Namespace,
+        purpose: Purpose,
+        operation: OperationId,
+        revision: Revision,
+    ) -> Result<Issued, TargetError> {
+        if !self.ready() {
+            let words =
+                "fences are still being read from the store; ask again when /readyz says so";
+            return Err(TargetError::Failed(words.to_owned()));
+        }
+        let none = || {
+            let message = format!(
+                "{namespace} is no target, so there is nothing to {}; create it first",
+                verb(purpose)
+            );
+            refused(ControlCode::CapabilityRequired, None, message)
+        };
+        // Looking makes no gate: names that nobody has would fill the table.
+        let gate = self.gates.known(namespace).ok_or_else(none)?;
+        gate.issue(purpose, operation, revision).map_err(|error| {
+            let policy = &gate.published().policy;
+            let at =
+                format!("{namespace} is in state {} at revision {}", policy.state, policy.revision);
+            match error {
+                IssueError::NotNow { denial: Denial::StateUnavailable, .. } => refused(
+                    ControlCode::StateUnavailable,
+                    self.line(namespace).unavailable().map(|(detail, _)| detail),
+                    format!("{at}: {error}; inspect it"),
+                ),
+                IssueError::NotNow { .. } => refused(
+                    ControlCode::CapabilityRequired,
+                    None,
+                    format!("{at}, where nobody may {} it", verb(purpose)),
+                ),
+                IssueError::OtherOwner => refused(
+                    ControlCode::OwnedByAnotherOperation,
+                    None,
+                    format!("{namespace} is owned by another operation than {operation}"),
+                ),
+                IssueError::OtherRevision { .. } => refused(
+                    ControlCode::RevisionMismatch,
+                    None,
+                    format!("{at}, not at {revision}; inspect it and ask anew"),
+                ),
+                IssueError::TooMany => refused(
+                    ControlCode::PreconditionFailed,
+                    Some(Detail::InvalidArgument),
+                    error.to_string(),
+                ),
+                IssueError::NoRandom(_) => TargetError::Failed(error.to_string()),
+            }
+        })
+    }
+
+    /// Answers a question of a validation: all of it or none.
+    ///
+    /// # Errors
+    /// [`TargetError`]: OPERATION_CAPABILITY_REQUIRED for what writes and in other states,
+    /// FENCE_REVISION_MISMATCH where the target has moved, also while the question was answered;
+    /// `invalid_argument` for SQL that can't be run and answers that are too large.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the question's own connection is closed.
+    pub async fn validation_query(
+        &self,
+        query: &ValidationQuery,
+    ) -> Result<Vec<ReadTable>, TargetError> {
+        let namespace = &query.namespace;
+        let invalid = |message: String| {
+            refused(ControlCode::PreconditionFailed, Some(Detail::InvalidArgument), message)
+        };
+        let asked = query.statements.len();
+        if asked == 0 || asked > limits::VALIDATION_STATEMENTS_MAX {
+            let most = limits::VALIDATION_STATEMENTS_MAX;
+            return Err(invalid(format!("stmts has {asked} statements; send 1 to {most}")));
+        }
+        let (operation, revision) = (query.operation, query.expected_revision);
+        let issued = self.capability_of(namespace, Purpose::Validation, operation, revision)?;
+        let gate = self.gates.gate(namespace);
+        let lent = Lent { gate: Arc::clone(&gate), capability: issued.capability().clone() };
+        let state = gate.published().policy.state;
+        if query.expected_state.is_some_and(|expected| expected != state) {
+            let message = format!("{namespace} is in state {state}; inspect it and ask anew");
+            return Err(refused(ControlCode::RevisionMismatch, None, message));
+        }
+        let Some(engine) = self.engine_of(namespace) else {
+            let message = format!("there is no engine {} in the configuration", namespace.engine());
+            return Err(TargetError::Failed(message));
+        };
+        let answered = engine.read(namespace, &query.statements).await;
+        let tables = answered.map_err(|error| match error {
+            ReadError::Writes { .. } => {
+                refused(ControlCode::CapabilityRequired, None, error.to_string())
+            }
+            ReadError::Sql { .. } | ReadError::TooManyRows | ReadError::TooManyBytes => {
+                invalid(error.to_string())
+            }
+            ReadError::Engine(error) => TargetError::Failed(error.to_string()),
+        })?;
+        if !lent.capability.is_live() {
+            let message = format!(
+                "{namespace} moved on while the question was answered, so the answer is not given; \
+                 inspect it and ask anew"
+            );
+            return Err(refused(ControlCode::RevisionMismatch, None, message));
+        }
+        Ok(tables)
+    }
+}
+
+const fn verb(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Import => "import into",
+        Purpose::Validation => "validate",
+    }
+}
+
+impl Making<'_> {
+    async fn make(&self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
+        let namespace = &self.line.namespace;
+        // Behind the overlay: nobody can have come to it through the proxy since.
+        let there = match self.engine.identity(namespace).await {
+            Ok(LiveDatabase::Missing) => false,
+            Ok(LiveDatabase::Exists(_)) if self.resumed => true,
+            Ok(LiveDatabase::Exists(_)) => return Err(self.exists("it exists").await),
+            Err(error) => return Err(self.failed(&error.to_string()).await),
+        };
+        if there {
+            return self.must_be_empty().await;
+        }
+        let marked = match removed(Removable::TargetMarker) {
+            true => Ok(()),
+            false => self.control.markers.write(record).await,
+        };
+        if let Err(error) = marked {
+            return Err(self.failed(&error.to_string()).await);
+        }
+        let kind = CommandKind::CreateTargetQuarantined;
+        Point::AfterFirstMarker.pass(kind).await;
+        let made = self.engine.create(namespace, wanted).await;
+        Point::AfterCreate.pass(kind).await;
+        let error = match made {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        tracing::warn!(%namespace, %error, "the target's database was not made");
+        // Only a first attempt that is known to have made nothing takes its marker back: an
+        // earlier one's database may still come to be, and must not find its name open.
+        match error {
+            CreateError::Unknown(_) => Err(self.failed(&error.to_string()).await),
+            CreateError::Exists { .. } if self.resumed => {
+                Err(self.failed(&error.to_string()).await)
+            }
+            CreateError::Exists { .. } => {
+                self.take_marker_back().await;
+                Err(self.exists(&error.to_string()).await)
+            }
+            CreateError::NotAsked(_) => {
+                self.take_marker_back().await;
+                Err(self.failed(&error.to_string()).await)
+            }
+            CreateError::Refused { .. } => {
+                self.take_marker_back().await;
+                Err(self.refuse(Detail::InvalidArgument, &error.to_string()).await)
+            }
+        }
+    }
+
+    /// An earlier attempt's database, or somebody's that came in between: a target starts empty.
+    async fn must_be_empty(&self) -> Result<(), Answer> {
+        match self.engine.holds_anything(&self.line.namespace).await {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let words = "the database is there and is not empty, so it is not the one that \
+                             this command made; look whose it is, and drop or rename it";
+                Err(self.exists(words).await)
+            }
+            Err(error) => Err(self.failed(&error.to_string()).await),
+        }
+    }
+
+    async fn take_marker_back(&self) {
+        if self.resumed {
+            return;
+        }
+        let namespace = &self.line.namespace;
+        if let Err(error) = self.control.markers.remove(namespace).await {
+            tracing::warn!(
+                %namespace, %error,
+                "the marker of a creation that came to nothing could not be removed; the name \
+                 stays closed; replay the command"
+            );
+        }
+    }
+
+    async fn settle(&self) {
+        self.control.settle_after_failure(self.line, self.truth).await;
+    }
+
+    async fn refuse(&self, detail: Detail, words: &str) -> Answer {
+        self.settle().await;
+        let (kind, namespace) = (CommandKind::CreateTargetQuarantined, &self.line.namespace);
+        Answer::refused(ControlRefusal {
+            code: ControlCode::PreconditionFailed,
+            detail: Some(detail),
+            message: format!("{kind} on {namespace}: {words}; nothing was committed"),
+        })
+    }
+
+    async fn exists(&self, words: &str) -> Answer {
+        self.refuse(Detail::NamespaceExists, words).await
+    }
+
+    async fn failed(&self, words: &str) -> Answer {
+        self.settle().await;
+        Answer::failed(format!(
+            "{} on {}: nothing was committed ({words}); replay the command. Until it is committed \
+             the name is closed wherever its creation has begun",
+            CommandKind::CreateTargetQuarantined,
+            self.line.namespace
+        ))
+    }
+}

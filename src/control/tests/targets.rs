@@ -1,0 +1,414 @@
+//! Targets against a scripted engine: creation with every way it can break, capabilities, seal,
+//! validation, and the rest of a target's life.
+
+use super::engine::CreateScript;
+use super::*;
+use crate::control::targets::{TargetError, ValidationQuery};
+use crate::engine::ReadError;
+use crate::fence::code::Denial;
+use crate::fence::record::{LockMode, ValidationResult};
+use crate::fence::verdict::Purpose;
+use crate::sql::StatementClass;
+
+fn ask(command: u8, state: FenceState, revision: u64, arguments: Arguments) -> Command {
+    Command {
+        namespace: namespace(),
+        operation: op(1),
+        command: id(command),
+        expected_state: state,
+        expected_revision: Revision(revision),
+        arguments,
+    }
+}
+
+pub(super) fn create(command: u8) -> Command {
+    let arguments = Arguments::CreateTargetQuarantined {
+        owner: None,
+        encoding: None,
+        locale: None,
+        template: None,
+    };
+    ask(command, FenceState::Absent, 0, arguments)
+}
+
+fn seal(command: u8, deadline_ms: u64) -> Command {
+    let drain_policy = Some(policy(deadline_ms, OnDeadline::Fail));
+    ask(command, FenceState::TargetQuarantined, 1, Arguments::SealTargetImport { drain_policy })
+}
+
+fn validated(command: u8, revision: u64, result: ValidationResult) -> Command {
+    let arguments = Arguments::RecordTargetValidation { result, summary: Some("fine".into()) };
+    ask(command, FenceState::TargetValidating, revision, arguments)
+}
+
+async fn rig() -> Rig {
+    let rig = Rig::new().await;
+    rig.engine.missing();
+    rig
+}
+
+async fn created() -> Rig {
+    let rig = rig().await;
+    let answer = rig.run(create(1)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{:?}", answer.message);
+    rig
+}
+
+/// What a client of the proxy meets.
+fn denial(rig: &Rig, class: StatementClass) -> Option<Denial> {
+    match rig.seat(998, 998).begin(class, 0) {
+        Ok((lease, _)) => {
+            lease.answered();
+            None
+        }
+        Err(refusal) => Some(refusal.denial),
+    }
+}
+
+fn importer(rig: &Rig) -> (Arc<Seat>, String) {
+    let issued =
+        rig.control.issue_capability(&namespace(), Purpose::Import, op(1), Revision(1)).unwrap();
+    let secret = issued.secret().expose().to_owned();
+    let capability = rig.gate().present(secret.as_bytes()).unwrap();
+    (rig.seat(5, 55).bearing(capability), secret)
+}
+
+fn query(revision: u64) -> ValidationQuery {
+    ValidationQuery {
+        namespace: namespace(),
+        operation: op(1),
+        expected_revision: Revision(revision),
+        expected_state: None,
+        statements: vec!["select 1".to_owned()],
+    }
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(answer: Result<T, TargetError>) -> (ControlCode, Option<Detail>) {
+    match answer.unwrap_err() {
+        TargetError::Refused(refusal) => (refusal.code, refusal.detail),
+        TargetError::Failed(words) => panic!("failed: {words}"),
+    }
+}
+
+#[tokio::test]
+async fn acceptance_17_a_target_is_closed_from_creation_to_publication() {
+    let rig = rig().await;
+    let made = rig.run(create(1)).await;
+    assert_eq!((code(&made), revision_after(&made)), (ControlCode::Applied, 1));
+    assert_eq!(state(&made), FenceState::TargetQuarantined);
+    for class in [StatementClass::Read, StatementClass::Write, StatementClass::Lifecycle] {
+        assert_eq!(denial(&rig, class), Some(Denial::TargetQuarantined));
+    }
+    let (seat, _) = importer(&rig);
+    let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    lease.answered();
+
+    let sealed = rig.run(seal(2, 60_000)).await;
+    assert_eq!((code(&sealed), revision_after(&sealed)), (ControlCode::Applied, 3));
+    assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+    let refusal = seat.begin(StatementClass::Write, 0).unwrap_err();
+    assert_eq!(refusal.denial, Denial::CapabilityRequired, "it can't be undone");
+    let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
+    assert_eq!(evidence.engine_lock.mode, LockMode::Confirm);
+    assert!(evidence.engine_lock.gaps.iter().any(|gap| gap.contains("not kept locked")));
+    assert!(!rig.engine.is_locked());
+
+    let publish = |command, revision| {
+        let arguments = Arguments::PublishTargetReadableWriteFenced;
+        ask(command, FenceState::TargetValidating, revision, arguments)
+    };
+    let early = rig.run(publish(3, 3)).await;
+    assert_eq!(early.detail, Some(Detail::ValidationReceiptRequired));
+    let bad = rig.run(validated(4, 3, ValidationResult::Failed)).await;
+    assert_eq!(revision_after(&bad), 4);
+    let early = rig.run(publish(5, 4)).await;
+    assert_eq!(early.detail, Some(Detail::ValidationReceiptRequired));
+    let good = rig.run(validated(6, 4, ValidationResult::Ok)).await;
+    assert_eq!(revision_after(&good), 5);
+    let snapshot = rig.inspect().await.sight.record.unwrap().validation.unwrap().snapshot;
+    assert!(snapshot.is_some(), "the server's own");
+    assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+
+    let published = rig.run(publish(7, 5)).await;
+    assert_eq!((code(&published), revision_after(&published)), (ControlCode::Applied, 6));
+    assert_eq!(denial(&rig, StatementClass::Read), None);
+    assert_eq!(denial(&rig, StatementClass::Write), Some(Denial::WriteFenced));
+
+    // A transaction from before can't upgrade.
+    let old = rig.seat(7, 77);
+    let (mut reader, _) = old.begin(StatementClass::Read, 0).unwrap();
+    reader.paused();
+    let enable =
+        |command| ask(command, FenceState::TargetWriteFenced, 6, Arguments::EnableTargetWrites);
+    let enabled = rig.run(enable(8)).await;
+    assert_eq!((code(&enabled), revision_after(&enabled)), (ControlCode::Applied, 7));
+    assert!(rig.may_write());
+    let stale = reader.extend(StatementClass::Write, true).unwrap_err();
+    assert_eq!(stale.denial, Denial::StaleTransaction);
+    reader.answered();
+    assert!(rig.run(enable(8)).await.replayed);
+    assert_eq!(code(&rig.run(enable(9)).await), ControlCode::AlreadyApplied);
+    let undo = ask(10, FenceState::TargetWritable, 7, Arguments::AbortQuarantinedTarget);
+    assert_eq!(rig.run(undo).await.detail, Some(Detail::OperationFinished), "irreversible");
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    assert!(after.may_write());
+}
+
+#[tokio::test]
+async fn a_name_in_use_is_refused_and_stays_as_it_was() {
+    let taken = Rig::new().await;
+    let answer = taken.run(create(1)).await;
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists));
+    assert!(taken.may_write(), "untouched");
+    let rig = rig().await;
+    let seat = rig.seat(3, 33);
+    let answer = rig.run(create(1)).await;
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists), "a session is there");
+    drop(seat);
+    rig.engine.next_creation(CreateScript::Exists);
+    let answer = rig.run(create(2)).await;
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists), "made by somebody in between");
+    assert!(rig.may_write(), "so it is theirs");
+    assert!(rig.restarted().control.recover().await.unwrap().fences.is_empty());
+}
+
+#[tokio::test]
+async fn an_engine_that_refuses_or_is_not_there_leaves_nothing_behind() {
+    let rig = rig().await;
+    for (script, code, detail) in [
+        (
+            CreateScript::Refused,
+            AnswerCode::Control(ControlCode::PreconditionFailed),
+            Some(Detail::InvalidArgument),
+        ),
+        (CreateScript::NotAsked, AnswerCode::Failed, None),
+    ] {
+        rig.engine.next_creation(script);
+        let answer = rig.run(create(1)).await;
+        assert_eq!((answer.code, answer.detail), (code, detail), "{:?}", answer.message);
+        let recovered = rig.restarted().control.recover().await.unwrap();
+        assert!(recovered.fences.is_empty(), "{script:?}");
+    }
+    rig.engine.unreachable(true);
+    let answer = rig.run(create(1)).await;
+    assert_eq!(answer.code, AnswerCode::Failed, "{:?}", answer.message);
+    rig.engine.unreachable(false);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn a_creation_of_which_nothing_is_known_stays_closed_until_its_replay() {
+    for made in [true, false] {
+        let rig = rig().await;
+        rig.engine.next_creation(CreateScript::Unknown { made });
+        let answer = rig.run(create(1)).await;
+        assert_eq!(answer.code, AnswerCode::Failed);
+        assert!(!rig.may_write(), "closed");
+        let other = rig.run(create(2)).await;
+        assert_eq!(other.detail, Some(Detail::IncompleteTargetCreation));
+        assert!(!rig.may_write(), "still closed");
+        let after = rig.restarted();
+        let found = after.control.recover().await.unwrap();
+        assert_eq!(found.unavailable[0].1, Detail::IncompleteTargetCreation);
+        assert_eq!(denial(&after, StatementClass::Read), Some(Denial::StateUnavailable));
+        let replay = after.run(create(1)).await;
+        assert_eq!((code(&replay), revision_after(&replay)), (ControlCode::Applied, 1));
+        assert_eq!(after.engine.count("create"), if made { 1 } else { 2 });
+        assert_eq!(denial(&after, StatementClass::Read), Some(Denial::TargetQuarantined));
+    }
+}
+
+#[tokio::test]
+async fn what_came_to_be_by_another_hand_is_not_taken_for_the_target() {
+    let rig = rig().await;
+    rig.engine.next_creation(CreateScript::Unknown { made: true });
+    rig.run(create(1)).await;
+    rig.engine.fill();
+    let answer = rig.run(create(1)).await;
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists), "{:?}", answer.message);
+    assert!(!rig.may_write(), "closed all the same");
+}
+
+#[tokio::test]
+async fn acceptance_11_doubt_about_a_commit_closes_a_target_and_its_replay_settles_it() {
+    for fault in [CommitFault::UnknownCommitted, CommitFault::UnknownNotCommitted] {
+        let rig = rig().await;
+        rig.store.plan_commits([fault]);
+        let answer = rig.run(create(1)).await;
+        assert_eq!(code(&answer), ControlCode::CommitIndeterminate);
+        assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::StateUnavailable));
+        let other = rig.run(create(2)).await;
+        assert_eq!(code(&other), ControlCode::CommitIndeterminate);
+        assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+        let (seat, _) = importer(&rig);
+        rig.store.plan_commits([fault]);
+        let answer = rig.run(seal(3, 60_000)).await;
+        assert_eq!(code(&answer), ControlCode::CommitIndeterminate);
+        let refusal = seat.begin(StatementClass::Write, 0).unwrap_err();
+        assert_eq!(refusal.denial, Denial::StateUnavailable);
+        assert_eq!(code(&rig.run(seal(3, 60_000)).await), ControlCode::Applied);
+    }
+}
+
+#[tokio::test]
+async fn acceptance_18_a_seal_waits_for_imports_and_names_them() {
+    let rig = created().await;
+    let (seat, secret) = importer(&rig);
+    let (mut lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    let answer = rig.run(seal(2, 0)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let drain = answer.sight.as_ref().unwrap().drain.clone();
+    assert_eq!((drain.import_writers, drain.blockers.len()), (1, 1));
+    assert!(rig.gate().present(secret.as_bytes()).is_none(), "dead");
+    lease.paused();
+    let more = lease.extend(StatementClass::Write, true).unwrap_err();
+    assert_eq!(more.denial, Denial::CapabilityRequired);
+    assert_eq!(
+        refused(rig.control.issue_capability(&namespace(), Purpose::Import, op(1), Revision(2))).0,
+        ControlCode::CapabilityRequired
+    );
+    let joined = rig.spawn(seal(2, 0));
+    assert_eq!(code(&joined.await.unwrap()), ControlCode::Draining, "no time ends it");
+    lease.extend(StatementClass::TransactionControl, true).unwrap();
+    lease.answered();
+    let answer = rig.run(seal(2, 0)).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{:?}", answer.message);
+    let text = rig.metrics.encode();
+    let drained = r#"fencewire_fence_drain_duration_seconds_count{kind="import"} 1"#;
+    assert!(text.contains(drained), "{text}");
+}
+
+#[tokio::test]
+async fn a_restart_in_a_seal_leaves_it_closed_and_its_replay_ends_it() {
+    let rig = created().await;
+    let (seat, _) = importer(&rig);
+    let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    assert_eq!(code(&rig.run(seal(2, 0)).await), ControlCode::Draining);
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    assert_eq!(denial(&after, StatementClass::Read), Some(Denial::TargetQuarantined));
+    assert_eq!(code(&after.run(seal(2, 0)).await), ControlCode::Applied);
+    lease.answered();
+}
+
+#[tokio::test]
+async fn capabilities_are_refused_by_state_owner_and_revision() {
+    let rig = created().await;
+    let give = |purpose, operation: u8, revision| {
+        rig.control.issue_capability(&namespace(), purpose, op(operation), Revision(revision))
+    };
+    for (purpose, operation, revision, wanted) in [
+        (Purpose::Validation, 1, 1, ControlCode::CapabilityRequired),
+        (Purpose::Import, 2, 1, ControlCode::OwnedByAnotherOperation),
+        (Purpose::Import, 1, 2, ControlCode::RevisionMismatch),
+    ] {
+        assert_eq!(refused(give(purpose, operation, revision)).0, wanted);
+    }
+    let unknown = Namespace::parse("old/nobody").unwrap();
+    let none = rig.control.issue_capability(&unknown, Purpose::Import, op(1), Revision(1));
+    assert_eq!(refused(none).0, ControlCode::CapabilityRequired);
+    for _ in 0..crate::base::limits::CAPABILITIES_ALIVE_MAX {
+        give(Purpose::Import, 1, 1).unwrap();
+    }
+    assert_eq!(refused(give(Purpose::Import, 1, 1)).1, Some(Detail::InvalidArgument));
+}
+
+#[tokio::test]
+async fn acceptance_23_adoption_ends_capabilities_and_opens_nothing() {
+    let rig = created().await;
+    let (seat, secret) = importer(&rig);
+    let arguments = Arguments::AdoptFence {
+        current_operation: op(1),
+        approvers: vec!["Ada".to_owned(), "Grace".to_owned()],
+        incident_ref: "INC-7".to_owned(),
+        reason: "gone".to_owned(),
+    };
+    let adopt = Command { operation: op(2), ..ask(9, FenceState::TargetQuarantined, 1, arguments) };
+    let answer = rig.control.execute(Actor { has_adoption_key: true, ..actor() }, adopt).await;
+    assert_eq!(code(&answer), ControlCode::Applied, "{:?}", answer.message);
+    assert!(rig.gate().present(secret.as_bytes()).is_none());
+    let refusal = seat.begin(StatementClass::Write, 0).unwrap_err();
+    assert_eq!(refusal.denial, Denial::CapabilityRequired);
+    assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+    rig.control.issue_capability(&namespace(), Purpose::Import, op(2), Revision(2)).unwrap();
+}
+
+#[tokio::test]
+async fn acceptance_18_a_question_is_answered_at_the_owners_revision_only() {
+    let rig = created().await;
+    let early = rig.control.validation_query(&query(1)).await;
+    assert_eq!(refused(early).0, ControlCode::CapabilityRequired);
+    rig.run(seal(2, 60_000)).await;
+    assert_eq!(rig.control.validation_query(&query(3)).await.unwrap(), Vec::new());
+    let stale = rig.control.validation_query(&query(2)).await;
+    assert_eq!(refused(stale).0, ControlCode::RevisionMismatch);
+    let other = ValidationQuery { operation: op(2), ..query(3) };
+    let other = rig.control.validation_query(&other).await;
+    assert_eq!(refused(other).0, ControlCode::OwnedByAnotherOperation);
+    let expected_state = Some(FenceState::TargetWriteFenced);
+    let other = ValidationQuery { expected_state, ..query(3) };
+    let other = rig.control.validation_query(&other).await;
+    assert_eq!(refused(other).0, ControlCode::RevisionMismatch);
+    let none = ValidationQuery { statements: Vec::new(), ..query(3) };
+    let none = rig.control.validation_query(&none).await;
+    assert_eq!(refused(none).1, Some(Detail::InvalidArgument));
+    let words = || "no".to_owned();
+    for (error, wanted) in [
+        (ReadError::Writes { statement: 1, words: words() }, ControlCode::CapabilityRequired),
+        (ReadError::Sql { statement: 1, words: words() }, ControlCode::PreconditionFailed),
+        (ReadError::TooManyRows, ControlCode::PreconditionFailed),
+        (ReadError::TooManyBytes, ControlCode::PreconditionFailed),
+    ] {
+        rig.engine.answers(Err(error));
+        assert_eq!(refused(rig.control.validation_query(&query(3)).await).0, wanted);
+    }
+    assert_eq!(rig.gate().capabilities_alive(), 0, "lent for one question each");
+}
+
+#[tokio::test]
+async fn an_answer_of_a_revision_that_has_passed_is_not_given() {
+    let rig = created().await;
+    rig.run(seal(2, 60_000)).await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    rig.engine.reads_wait_for(Arc::clone(&gate));
+    let control = Arc::clone(&rig.control);
+    let asked = tokio::spawn(async move { control.validation_query(&query(3)).await });
+    rig.until("the question", |rig| rig.engine.count("read") == 1).await;
+    rig.run(validated(3, 3, ValidationResult::Ok)).await;
+    gate.add_permits(1);
+    assert_eq!(refused(asked.await.unwrap()).0, ControlCode::RevisionMismatch);
+}
+
+#[tokio::test]
+async fn a_validation_without_the_engines_position_is_not_recorded() {
+    let rig = created().await;
+    rig.run(seal(2, 60_000)).await;
+    rig.engine.unreachable(true);
+    let answer = rig.run(validated(3, 3, ValidationResult::Ok)).await;
+    assert_eq!(answer.code, AnswerCode::Failed, "{:?}", answer.message);
+    rig.engine.unreachable(false);
+    let answer = rig.run(validated(3, 3, ValidationResult::Ok)).await;
+    assert_eq!(code(&answer), ControlCode::Applied);
+    rig.engine.unreachable(true);
+    assert!(rig.run(validated(3, 3, ValidationResult::Ok)).await.replayed, "needs no engine");
+}
+
+#[tokio::test]
+async fn an_aborted_target_stays_closed_and_keeps_its_name() {
+    let rig = created().await;
+    let (seat, _) = importer(&rig);
+    let abort = ask(2, FenceState::TargetQuarantined, 1, Arguments::AbortQuarantinedTarget);
+    let answer = rig.run(abort).await;
+    assert_eq!((code(&answer), state(&answer)), (ControlCode::Applied, FenceState::TargetAborted));
+    let refusal = seat.begin(StatementClass::Write, 0).unwrap_err();
+    assert_eq!(refusal.denial, Denial::CapabilityRequired);
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    for class in [StatementClass::Read, StatementClass::Write, StatementClass::Lifecycle] {
+        assert_eq!(denial(&after, class), Some(Denial::TargetQuarantined));
+    }
+    let again = Command { operation: op(2), ..create(3) };
+    assert_eq!(after.run(again).await.detail, Some(Detail::NamespaceExists));
+}
