@@ -25,6 +25,8 @@ on_both!(
     unchanged_tools_fill_a_target_and_read_it_back,
     drivers_show_one_by_an_attribute_or_a_first_statement,
     acceptance_17_a_target_is_nobodys_from_its_first_instant,
+    acceptance_17_no_step_of_a_creation_lets_anybody_in,
+    acceptance_17_control_arm_a_name_that_is_not_closed_first_is_found,
     acceptance_18_a_seal_waits_for_imports_and_ends_every_capability,
     acceptance_18_a_seal_that_forces_rolls_imports_back,
     one_counts_for_its_own_namespace_and_nowhere_else,
@@ -278,6 +280,31 @@ fn acceptance_17_a_target_is_nobodys_from_its_first_instant(flavour: MyFlavour) 
             format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{db}'");
         assert_eq!(cluster.sql("mysql", &sql), "0", "VIOLATION: somebody wrote");
     }
+}
+
+/// The steps of a creation at which somebody without a capability got in.
+fn holes(flavour: MyFlavour, removed: &str) -> Vec<&'static str> {
+    let cluster = MyCluster::shared(flavour);
+    let mut proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::my_plain("old", cluster)],
+        ..ProxyOptions::default()
+    });
+    let db = fresh_name();
+    grant(cluster, &db);
+    capability::holes(&mut proxy, removed, &format!("old/{db}"), |port| {
+        let all = ["SELECT 1", "SHOW TABLES", "CREATE TABLE hole (n int)"];
+        all.iter().filter(|sql| got_in(port, "wire", &db, sql).is_some()).count() > 0
+    })
+}
+
+fn acceptance_17_no_step_of_a_creation_lets_anybody_in(flavour: MyFlavour) {
+    let found = holes(flavour, "");
+    assert!(found.is_empty(), "VIOLATION: somebody got in at {found:?}");
+}
+
+fn acceptance_17_control_arm_a_name_that_is_not_closed_first_is_found(flavour: MyFlavour) {
+    let found = holes(flavour, "target-overlay");
+    assert!(found.contains(&"after_create"), "nobody got in: {found:?}");
 }
 
 fn level(count: &AtomicU32, wanted: u32) {

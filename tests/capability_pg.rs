@@ -243,6 +243,31 @@ fn acceptance_17_a_target_is_nobodys_from_its_first_instant() {
     }
 }
 
+/// The steps of a creation at which somebody without a capability got in.
+fn holes(removed: &str) -> Vec<&'static str> {
+    let mut proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", PgCluster::shared())],
+        ..ProxyOptions::default()
+    });
+    let db = fresh_name();
+    capability::holes(&mut proxy, removed, &format!("old/{db}"), |port| {
+        let all = ["SELECT 1", "BEGIN; SELECT 1", "COPY (SELECT 1) TO STDOUT", "CREATE TABLE h ()"];
+        all.iter().filter(|sql| got_in(port, &db, sql).is_some()).count() > 0
+    })
+}
+
+#[test]
+fn acceptance_17_no_step_of_a_creation_lets_anybody_in() {
+    let found = holes("");
+    assert!(found.is_empty(), "VIOLATION: somebody got in at {found:?}");
+}
+
+#[test]
+fn acceptance_17_control_arm_a_name_that_is_not_closed_first_is_found() {
+    let found = holes("target-overlay");
+    assert!(found.contains(&"after_create"), "nobody got in: {found:?}");
+}
+
 fn level(count: &AtomicU32, wanted: u32) {
     let reached =
         poll(Duration::from_secs(60), || (count.load(Ordering::SeqCst) >= wanted).then_some(()));
@@ -311,6 +336,37 @@ fn acceptance_18_a_seal_waits_for_imports_and_ends_every_capability() {
     let mut anybody = Wire::connect(port, "wire", &db);
     anybody.query("INSERT INTO t VALUES (7)").ok();
     assert_eq!(rows(), "2,7");
+}
+
+#[test]
+fn acceptance_18_control_arm_a_capability_that_outlives_its_revision_is_found() {
+    let cluster = PgCluster::shared();
+    let proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", cluster)],
+        env: vec![("FENCEWIRE_REMOVE".to_owned(), "capability-life".to_owned())],
+        ..ProxyOptions::default()
+    });
+    let db = fresh_name();
+    let target = Moved::created(&proxy, &format!("old/{db}"));
+    own(cluster, &db);
+    applied(&target.seal(&patient()));
+    let mut validates = show(proxy.port(), &db, &target.secret("validation")).unwrap();
+    target.validated();
+    validates.query("SELECT 1").ok();
+}
+
+#[test]
+fn an_abort_ends_imports_for_good() {
+    let (target, db) = target();
+    let port = target.proxy.port();
+    let secret = target.secret("import");
+    let mut imports = show(port, &db, &secret).unwrap();
+    imports.query("CREATE TABLE t (n int)").ok();
+    applied(&target.command("target/abort", &serde_json::json!({})));
+    let refused = code(&imports.query("INSERT INTO t VALUES (1)"));
+    assert!(matches!(refused.as_str(), "ZF004" | "ZF006"), "{refused}");
+    assert_eq!(show(port, &db, &secret).err().as_deref(), Some("ZF006"));
+    assert_eq!(code(&Wire::connect(port, "wire", &db).query("SELECT 1")), "ZF004");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::acceptance::applied;
+use crate::acceptance::{PATIENCE, applied};
 use crate::support::proxy::uuid;
-use crate::support::{Proxy, http};
+use crate::support::{Proxy, http, poll};
 
 /// A target and the operation that owns it.
 pub struct Moved<'a> {
@@ -122,6 +122,52 @@ pub fn seen(shown: &[(String, String)], secrets: &[String]) -> Vec<String> {
     let holds =
         |text: &str| secrets.iter().any(|secret| text.contains(&secret[secret.len() / 2..]));
     shown.iter().filter(|(_, text)| holds(text)).map(|(place, _)| place.clone()).collect()
+}
+
+/// The steps of a creation at which it can be stopped, in their order.
+const STEPS: [&str; 8] = [
+    "after_overlay",
+    "after_first_marker",
+    "after_create",
+    "before_commit",
+    "after_commit",
+    "after_marker",
+    "before_publish",
+    "before_response",
+];
+
+/// Stops a creation at each of its steps in turn, and tries to get in there; returns the steps at
+/// which somebody did.
+pub fn holes(
+    proxy: &mut Proxy,
+    removed: &str,
+    namespace: &str,
+    try_all: impl Fn(u16) -> bool,
+) -> Vec<&'static str> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |step: &str| folder.path().join(step);
+    let plan =
+        STEPS.map(|step| format!("control.create_target.{step}=park:{}", file(step).display()));
+    proxy.kill9();
+    let plan = plan.join(",");
+    proxy.set_env(&[("FENCEWIRE_FAULT", &plan), ("FENCEWIRE_REMOVE", removed)]);
+    proxy.restart();
+    let target = Moved::to(proxy, namespace);
+    std::thread::scope(|scope| {
+        let creates = scope.spawn(|| target.create());
+        let mut found = Vec::new();
+        for step in STEPS {
+            let parked = file(step).with_extension("parked");
+            let stopped = poll(PATIENCE, || parked.exists().then_some(()));
+            assert!(stopped.is_some(), "the creation doesn't come to {step}");
+            if try_all(target.proxy.port()) {
+                found.push(step);
+            }
+            std::fs::write(file(step), "").unwrap();
+        }
+        applied(&creates.join().unwrap());
+        found
+    })
 }
 
 /// A secret that was never given.
