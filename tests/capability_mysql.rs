@@ -139,12 +139,12 @@ fn drivers_show_one_by_an_attribute_or_a_first_statement(flavour: MyFlavour) {
     let (target, db) = target(flavour);
     let secret = target.secret("import");
     let script = r#"
-import sys, mysql.connector, pymysql
+import sys, tempfile, mysql.connector, pymysql
 port, database, secret = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 where = {"host": "127.0.0.1", "port": port, "user": "app", "password": "app",
          "database": database, "autocommit": True, "ssl_disabled": True}
 def one(secret):
-    connection = pymysql.connect(defer_connect=True, **where)
+    connection = pymysql.connect(defer_connect=True, local_infile=True, **where)
     if secret:
         connection._connect_attrs["fencewire_capability"] = secret
     connection.connect()
@@ -169,12 +169,21 @@ for connect in (one, other):
     run(imports, "INSERT INTO p VALUES (1)")
     refused(connect, "fwc_", 9706)
     refused(connect, None, 9704)
+with tempfile.NamedTemporaryFile("w") as file:
+    file.write("1\n2\n")
+    file.flush()
+    load = f"LOAD DATA LOCAL INFILE '{file.name}' INTO TABLE p"
+    run(one(secret), load)
+    try:
+        run(pymysql.connect(local_infile=True, **where), load)
+    except pymysql.Error as error:
+        assert error.args[0] == 9704, error
 print(run(imports, "SELECT COUNT(*) FROM p")[0][0])
 "#;
     let mut python = std::process::Command::new(Language::Python.program());
     let port = target.proxy.port().to_string();
     let said = run(python.args(["-c", script, &port, &db, &secret]));
-    assert_eq!(said.trim(), "2");
+    assert_eq!(said.trim(), "4");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         use mysql_async::prelude::Queryable as _;
@@ -193,7 +202,7 @@ print(run(imports, "SELECT COUNT(*) FROM p")[0][0])
         imports.exec_drop("INSERT INTO p VALUES (?)", (2,)).await.unwrap();
         let sum: Option<u64> =
             imports.query_first("SELECT CAST(SUM(n) AS UNSIGNED) FROM p").await.unwrap();
-        assert_eq!(sum, Some(4));
+        assert_eq!(sum, Some(7));
         imports.disconnect().await.unwrap();
         match mysql_async::Conn::new(options(set(&wrong()))).await {
             Err(mysql_async::Error::Server(error)) => assert_eq!(error.code, 9706),

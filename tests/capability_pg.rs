@@ -7,12 +7,13 @@ mod acceptance;
 mod capability;
 mod support;
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use acceptance::{
-    Site, applied, code, fail_after, force_after, patient, shared_proxy, still_draining,
+    PATIENCE, Site, applied, code, fail_after, force_after, patient, shared_proxy, still_draining,
 };
 use capability::{Moved, seen, shown, wrong};
 use support::cluster::Options;
@@ -336,6 +337,53 @@ fn acceptance_18_a_seal_waits_for_imports_and_ends_every_capability() {
     let mut anybody = Wire::connect(port, "wire", &db);
     anybody.query("INSERT INTO t VALUES (7)").ok();
     assert_eq!(rows(), "2,7");
+}
+
+/// An import whose first statement stops at a point of the statement path; the file lets it go on.
+fn stopped_at(point: &str, file: &Path) -> Proxy {
+    Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", PgCluster::shared())],
+        env: vec![("FENCEWIRE_FAULT".to_owned(), format!("{point}=park:{}", file.display()))],
+        ..ProxyOptions::default()
+    })
+}
+
+fn stopped_import<'a>(proxy: &'a Proxy, file: &Path) -> (Moved<'a>, String, Wire) {
+    let (db, cluster) = (fresh_name(), PgCluster::shared());
+    let target = Moved::created(proxy, &format!("old/{db}"));
+    cluster.sql(&db, "CREATE TABLE t (n int); GRANT ALL ON t TO app");
+    let mut client = show(proxy.port(), &db, &target.secret("import")).unwrap();
+    client.send_raw(&wire::query("INSERT INTO t VALUES (1)"));
+    let parked = file.with_extension("parked");
+    assert!(poll(PATIENCE, || parked.exists().then_some(())).is_some(), "nothing stopped there");
+    (target, db, client)
+}
+
+#[test]
+fn acceptance_18_classified_before_the_seal_and_not_forwarded_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go-on");
+    let proxy = stopped_at("wire.before_admission", &file);
+    let (target, db, mut client) = stopped_import(&proxy, &file);
+    applied(&target.seal(&patient()));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(code(&client.until_ready()), "ZF006");
+    assert_eq!(PgCluster::shared().sql(&db, "SELECT count(*) FROM t"), "0");
+}
+
+#[test]
+fn acceptance_18_control_arm_admitted_and_not_forwarded_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go-on");
+    let proxy = stopped_at("wire.after_admission", &file);
+    let (target, db, mut client) = stopped_import(&proxy, &file);
+    let answer = target.seal(&fail_after(300));
+    assert_eq!(still_draining(&answer)["drain"]["import_writers"], 1, "{:#}", answer.1);
+    std::fs::write(&file, "").unwrap();
+    client.until_ready().ok();
+    let sealed = poll(PATIENCE, || (target.seal(&patient()).0 == 200).then_some(()));
+    assert!(sealed.is_some(), "{:#}", target.proxy.inspect(&target.namespace));
+    assert_eq!(PgCluster::shared().sql(&db, "SELECT count(*) FROM t"), "1");
 }
 
 #[test]

@@ -84,6 +84,8 @@ impl Seats {
         self.capability = capability;
         let seat = self.seat_at(Arc::clone(self.home.gate()));
         let left = std::mem::replace(&mut self.home, seat);
+        // One may be open without a transaction, and so without a lease.
+        self.home.set_cursor(left.slot().has_cursor());
         self.former.left(left.slot(), self.home.slot());
     }
 
