@@ -14,29 +14,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::proxy::uuid;
-use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions};
+use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, on_both};
 
 /// Only a fault lets a wait last as long.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// One module per flavour with these tests.
-macro_rules! on_both {
-    ($($test:ident),* $(,)?) => {
-        mod mariadb {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MariaDb);
-            })*
-        }
-
-        mod mysql {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MySql);
-            })*
-        }
-    };
-}
 
 on_both!(
     disguised_writes_change_nothing_and_get_the_fences_codes,

@@ -77,7 +77,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_an_acquire(flavour: MyFlavour
         let db = site.db.clone();
         let body = site.acquire_body(&uuid(), &fail_after(60_000));
         dies(&mut proxy, &db, "acquire-write-fence", &body, point);
-        let site = MySite { cluster, proxy: &proxy, db };
+        let site = MySite::at(cluster, &proxy, &db);
         expect_state(&site, point, state, revision);
         let acquired = site.acquire(&body);
         assert_eq!(applied(&acquired)["replayed"], revision > 0, "{point}: {acquired:?}");
@@ -100,7 +100,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_release(flavour: MyFlavour)
         let operation = site.fence();
         let body = site.release_body(&operation);
         dies(&mut proxy, &db, "release-write-fence", &body, point);
-        let site = MySite { cluster, proxy: &proxy, db };
+        let site = MySite::at(cluster, &proxy, &db);
         expect_state(&site, point, state, revision);
         let answer = site.release(&body);
         assert_eq!(applied(&answer)["replayed"], revision == 3, "{point}: {answer:?}");
@@ -138,7 +138,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence(flavour: MyFlavo
         let operation = site.fence();
         let body = site.reads_body(&operation, &patient());
         dies(&mut proxy, &db, "set-read-fence", &body, point);
-        let site = MySite { cluster, proxy: &proxy, db };
+        let site = MySite::at(cluster, &proxy, &db);
         expect_reads(&site, point, state, revision);
         let answer = site.set_read(&body);
         assert_eq!(applied(&answer)["replayed"], revision > 2, "{point}: {answer:?}");
@@ -159,7 +159,7 @@ fn acceptance_10_a_proxy_that_dies_at_any_point_of_a_read_fence(flavour: MyFlavo
         site.fence_reads(&operation);
         let body = site.reads_body(&operation, &Value::Null);
         dies(&mut proxy, &db, "clear-read-fence", &body, point);
-        let site = MySite { cluster, proxy: &proxy, db };
+        let site = MySite::at(cluster, &proxy, &db);
         expect_reads(&site, point, state, revision);
         let answer = site.clear_read(&body);
         assert_eq!(applied(&answer)["replayed"], revision == 5, "{point}: {answer:?}");
@@ -199,7 +199,7 @@ fn kill9_with_a_drain_running_waits_for_the_orphaned_thread(flavour: MyFlavour) 
     proxy.kill9();
     assert!(writer.answer(&[]).is_err(), "a dead proxy answered");
     proxy.restart();
-    let site = MySite { cluster: &cluster, proxy: &proxy, db };
+    let site = MySite::at(&cluster, &proxy, &db);
     assert_eq!(site.state(), DRAINING, "a restart advances nothing");
     // The statement goes on in the engine, though its client and its proxy are gone.
     let replay = site.acquire_body(body["operation_id"].as_str().unwrap(), &patient());

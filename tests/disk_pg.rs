@@ -205,7 +205,7 @@ fn acceptance_10_a_fence_outlives_a_start_on_a_full_disk_and_on_a_read_only_one(
     let Some(disk) = Disk::new() else { return };
     let cluster = PgCluster::shared();
     let mut proxy = disk.proxy();
-    let db = Site::new(cluster, &proxy).db;
+    let db = Site::new(cluster, &proxy).db.clone();
     let operation = Site::at(cluster, &proxy, &db).fence();
 
     proxy.kill9();
@@ -237,7 +237,7 @@ fn a_marker_that_cannot_be_written_is_told_and_written_at_the_next_start() {
     let Some(disk) = Disk::new() else { return };
     let cluster = PgCluster::shared();
     let mut proxy = disk.proxy();
-    let db = Site::new(cluster, &proxy).db;
+    let db = Site::new(cluster, &proxy).db.clone();
     // The store's files are open already; nothing new can be made beside them.
     let bound = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\"";
     assert!(disk.run(bound));

@@ -76,12 +76,12 @@ struct Case<'a> {
 impl<'a> Case<'a> {
     /// A fresh schema with an empty table `t (n int)`.
     fn new(cluster: &'a mut MyCluster, proxy: &'a Proxy) -> Self {
-        let db = MySite::new(cluster, proxy).db;
+        let db = MySite::new(cluster, proxy).db.clone();
         Self { cluster, proxy, db }
     }
 
     fn site(&self) -> MySite<'_> {
-        MySite { cluster: self.cluster, proxy: self.proxy, db: self.db.clone() }
+        MySite::at(self.cluster, self.proxy, &self.db)
     }
 
     fn namespace(&self) -> String {
@@ -313,8 +313,8 @@ fn a_standing_fence_outlives_its_engine_and_tells_the_gap(flavour: MyFlavour) {
         case.stands_and_falls(&operation, "", &what);
     }
     // The same, and the proxy dies with its engine: it comes back closed, before the engine does.
-    let db = MySite::new(&cluster, &proxy).db;
-    let operation = MySite { cluster: &cluster, proxy: &proxy, db: db.clone() }.fence();
+    let db = MySite::new(&cluster, &proxy).db.clone();
+    let operation = MySite::at(&cluster, &proxy, &db).fence();
     proxy.kill9();
     cluster.kill();
     proxy.restart();

@@ -519,11 +519,11 @@ fn a_restarted_proxy_holds_the_lock_again(flavour: MyFlavour) {
     let db = {
         let site = MySite::new(cluster, &proxy);
         site.fence();
-        site.db
+        site.db.clone()
     };
     proxy.kill9();
     proxy.restart();
-    let site = MySite { cluster, proxy: &proxy, db };
+    let site = MySite::at(cluster, &proxy, &db);
     let mut around = site.direct();
     around.query("SET SESSION lock_wait_timeout = 1").ok();
     site.wait("the lock is held", |seen| seen["fence"]["engine_lock"]["held"] == true);

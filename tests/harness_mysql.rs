@@ -9,26 +9,7 @@ use std::collections::BTreeSet;
 use support::my_tools::MyTarget;
 use support::my_wire::{MyFailed, MyLogin, PACKET_MAX, flag, status};
 use support::tools::run;
-use support::{MyCluster, MyFlavour, MyOptions, MyWire};
-
-/// One module per flavour with these tests.
-macro_rules! on_both {
-    ($($test:ident),* $(,)?) => {
-        mod mariadb {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MariaDb);
-            })*
-        }
-
-        mod mysql {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MySql);
-            })*
-        }
-    };
-}
+use support::{MyCluster, MyFlavour, MyOptions, MyWire, on_both};
 
 on_both!(
     a_server_survives_kill_and_restart_with_its_data,

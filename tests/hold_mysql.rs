@@ -258,7 +258,7 @@ fn w20_a_stop_tells_the_held(flavour: MyFlavour) {
         assert!(client.is_over());
     }
     proxy.restart();
-    let site = MySite { cluster, proxy: &proxy, db };
+    let site = MySite::at(cluster, &proxy, &db);
     assert_eq!((site.rows().as_str(), site.state().as_str()), ("", "SOURCE_WRITE_FENCED"));
     site.unfence(&operation);
 }
@@ -269,7 +269,7 @@ fn w21_a_held_session_whose_route_moved_is_closed(flavour: MyFlavour) {
     let route =
         |db: &str| format!("[[route]]\nname = \"shop\"\nengine = \"old\"\ndatabase = \"{db}\"\n");
     let proxy = proxy_with(cluster, &route(&from), &[]);
-    let site = MySite { cluster, proxy: &proxy, db: from.clone() };
+    let site = MySite::at(cluster, &proxy, &from);
     site.sql("CREATE TABLE t (n int)");
     let operation = fence(&site, LONG_MS);
     let mut moved = MyWire::connect(proxy.port(), "wire", "shop");

@@ -11,26 +11,7 @@ mod support;
 use serde_json::json;
 use support::my_wire::{MyError, MyLogin, flag, packets};
 use support::proxy::uuid;
-use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions};
-
-/// One module per flavour with these tests.
-macro_rules! on_both {
-    ($($test:ident),* $(,)?) => {
-        mod mariadb {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MariaDb);
-            })*
-        }
-
-        mod mysql {
-            $(#[test]
-            fn $test() {
-                super::$test(super::MyFlavour::MySql);
-            })*
-        }
-    };
-}
+use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, on_both};
 
 on_both!(
     commands_behind_a_file_that_was_given_up_do_not_pass,

@@ -83,7 +83,7 @@ pub(super) struct DemoArgs {
 const CTL_NOTES: &str = "\
 Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
             5 outcome unknown (replay), 6 proxy not reached
-Target and route commands come in later versions.";
+Route commands come in later versions.";
 
 /// What `ctl acquire-write-fence --help` says below its options.
 const ACQUIRE_NOTES: &str = "At the deadline writes stay closed; the answer names the ways on.";
@@ -119,26 +119,21 @@ pub(super) enum CtlCommand {
     /// Open a source to reads again
     ClearReadFence(CommandArgs),
     /// Create a target that nobody can reach
-    #[command(hide = true)]
-    CreateQuarantined(Later),
-    /// Issue the capability that imports into a target
-    #[command(hide = true)]
-    ImportCapability(Later),
-    /// End the import into a target
-    #[command(hide = true)]
-    SealImport(Later),
+    CreateQuarantined(CreateArgs),
+    /// Give out the capability that imports into a target
+    ImportCapability(CapabilityArgs),
+    /// End the import into a target and prove that none is left
+    SealImport(SealArgs),
+    /// Ask a target that is being validated
+    ValidationQuery(QueryArgs),
     /// Record the validation of a target
-    #[command(hide = true)]
-    Validate(Later),
-    /// Open a target to reads
-    #[command(hide = true)]
-    Publish(Later),
+    Validate(ValidateArgs),
+    /// Open a validated target to reads
+    Publish(CommandArgs),
     /// Open a target to writes; can't be undone
-    #[command(hide = true)]
-    EnableWrites(Later),
-    /// Give up a target
-    #[command(hide = true)]
-    Abort(Later),
+    EnableWrites(CommandArgs),
+    /// Give a target up; it stays closed
+    Abort(CommandArgs),
     /// Give a fence whose operation is gone a new owner
     Adopt(AdoptArgs),
     /// Lead a route to another namespace
@@ -200,6 +195,100 @@ pub(super) struct SetReadArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) deadline: Option<Duration>,
 }
+
+#[derive(Args)]
+#[command(after_help = CREATE_NOTES)]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// The role that shall own the database (PostgreSQL)
+    #[arg(long, value_name = "ROLE")]
+    pub(super) owner: Option<String>,
+    /// Character encoding or set
+    #[arg(long, value_name = "NAME")]
+    pub(super) encoding: Option<String>,
+    /// Locale or collation
+    #[arg(long, value_name = "NAME")]
+    pub(super) locale: Option<String>,
+    /// An empty template (PostgreSQL) [default: template0]
+    #[arg(long, value_name = "NAME")]
+    pub(super) template: Option<String>,
+}
+
+/// What `ctl create-quarantined --help` says below its options.
+const CREATE_NOTES: &str = "\
+The proxy makes the database, empty, under a name that nothing has. Sessions
+around the proxy aren't kept out of it.";
+
+#[derive(Args)]
+pub(super) struct SealArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// How long the drain may take, such as 30s [default: the proxy's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) deadline: Option<Duration>,
+    /// At the deadline, roll back what still imports
+    #[arg(long)]
+    pub(super) force_rollback: bool,
+}
+
+#[derive(Args)]
+pub(super) struct ValidateArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// What came out: ok or failed
+    #[arg(long, value_name = "RESULT", value_parser = ["ok", "failed"])]
+    #[arg(hide_possible_values = true)]
+    pub(super) result: String,
+    /// What was compared, in a sentence or two
+    #[arg(long, value_name = "TEXT")]
+    pub(super) summary: Option<String>,
+}
+
+/// Which target, whose, at which revision.
+#[derive(Args)]
+pub(super) struct TargetArgs {
+    /// Namespace, as engine/database
+    #[arg(value_name = "NS", value_parser = namespace)]
+    pub(super) namespace: Namespace,
+    /// The move that owns the target
+    #[arg(long, value_name = "UUID", value_parser = operation)]
+    pub(super) operation: OperationId,
+    /// The revision it must be at [default: what inspect says]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) revision: Option<u64>,
+}
+
+#[derive(Args)]
+#[command(after_help = CAPABILITY_NOTES)]
+pub(super) struct CapabilityArgs {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    /// What for: import or validation [default: import]
+    #[arg(long, value_name = "PURPOSE", value_parser = ["import", "validation"])]
+    #[arg(hide_possible_values = true)]
+    pub(super) purpose: Option<String>,
+}
+
+/// What `ctl import-capability --help` says below its options.
+const CAPABILITY_NOTES: &str = "\
+Prints the secret on stdout and nothing else there. It is shown this once, and
+dies when the target moves on or the proxy restarts.";
+
+#[derive(Args)]
+#[command(after_help = QUERY_NOTES)]
+pub(super) struct QueryArgs {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    /// Single statements that read
+    #[arg(value_name = "SQL", required = true)]
+    pub(super) statements: Vec<String>,
+}
+
+/// What `ctl validation-query --help` says below its options.
+const QUERY_NOTES: &str = "\
+All of them see one snapshot. At most 10,000 rows come back, over all of them;
+what would be more is refused, not cut off.";
 
 /// What `ctl set-read-fence --help` says below its options.
 const READ_NOTES: &str = "\

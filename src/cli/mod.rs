@@ -188,7 +188,6 @@ mod tests {
             &["check"][..],
             &["check", "migrations/", "--against", "x"],
             &["move", "plan", "--from", "old/app"],
-            &["ctl", "seal-import", "new/app", "--operation", "x"],
             &["ctl", "route", "app", "new/app", "--expect", "old/app", "--operation", "x"],
         ] {
             let (code, out, err) = capture(args, &[]);

@@ -1,12 +1,12 @@
 //! L3: use cases. The only callers of transition, store and gate together.
 //!
 //! Purpose: a fence command from request to durable answer ([`fences`]), the drains and their
-//! proofs ([`drain`], [`read_drain`]), targets and their capabilities ([`targets`]), the engine lock
-//! behind a fence ([`lock_keeper`]), what a start finds ([`recovery`]), which namespace a client
-//! means ([`routes`]), and what people are shown ([`status`]).
+//! proofs ([`drain`], [`read_drain`]), targets with their capabilities ([`targets`]), the engine
+//! lock behind a fence ([`lock_keeper`]), what a start finds ([`recovery`]), which namespace a
+//! client means ([`routes`]), and what people are shown ([`status`]).
 //!
-//! Invariants: 3, 5, 7, 8, 10, 11, 13, 15 (`docs/INVARIANTS.md`). Nothing here is advanced, released
-//! or taken over by a timer: deadlines decide when to answer, never what is true.
+//! Invariants: 3, 5, 7, 8, 10, 11, 13, 15 (`docs/INVARIANTS.md`). Nothing here is advanced,
+//! released or taken over by a timer: deadlines decide when to answer, never what is true.
 //!
 //! Callers: `admin` (commands, views), `wire` (routes), `app` (building, recovery). It speaks to
 //! engines through [`port`] alone, so that every path can be run against a scripted engine.

@@ -208,7 +208,7 @@ impl Control {
         let (state, revision) = (truth.view.state(), truth.view.revision());
         let marker_consistent =
             truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
-        // What is being created is shown as what it will be, and not as what its marker says so far.
+        // What is being created is shown as what it will be, not as what its marker says so far.
         let creating = self.gates.known(namespace).is_some_and(|gate| is_created(&gate));
         let state = if creating { FenceState::TargetQuarantined } else { state };
         let shut = self.why_shut(namespace, state);

@@ -1,9 +1,9 @@
 //! Questions of a validation: texts that only read, and what they answer, within bounds.
 //!
 //! Purpose: the contract's `validation-query`. A text is sent only where the classifier proves it
-//! to be one single read, on a connection of its own that serves this one question and is then closed,
-//! in a read-only transaction that is rolled back. So what a text hides, the engine refuses, and
-//! what lifts the engine's refusal is undone.
+//! to be one single read, on a connection of its own that serves this one question and is then
+//! closed, in a read-only transaction that is rolled back. So what a text hides, the engine
+//! refuses, and what lifts the engine's refusal is undone.
 //!
 //! Invariant 12: kept control connections take no part. Made by `engine::postgres` and
 //! `engine::mysql`; asked by `control/targets.rs`, which holds it against the gate.

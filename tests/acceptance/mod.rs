@@ -13,16 +13,19 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod fenced;
 pub mod link;
 pub mod spoilt;
 pub mod sweep;
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::proxy::uuid;
+pub use fenced::Fenced;
+
 use crate::support::{PgCluster, Proxy, Wire, poll};
 
 /// How long a level may take to come about on a loaded machine.
@@ -52,21 +55,28 @@ pub fn patient() -> Value {
 /// One database behind one proxy.
 pub struct Site<'a> {
     pub cluster: &'a PgCluster,
-    pub proxy: &'a Proxy,
-    pub db: String,
+    fenced: Fenced<'a>,
+}
+
+impl<'a> Deref for Site<'a> {
+    type Target = Fenced<'a>;
+
+    fn deref(&self) -> &Fenced<'a> {
+        &self.fenced
+    }
 }
 
 impl<'a> Site<'a> {
     /// A fresh database with an empty table `t (n int)`, owned by `app`.
     pub fn new(cluster: &'a PgCluster, proxy: &'a Proxy) -> Self {
-        let site = Self { cluster, proxy, db: cluster.fresh_db() };
+        let site = Self::at(cluster, proxy, &cluster.fresh_db());
         site.setup("CREATE TABLE t (n int)");
         site
     }
 
     /// A database that is there already.
     pub fn at(cluster: &'a PgCluster, proxy: &'a Proxy, db: &str) -> Self {
-        Self { cluster, proxy, db: db.to_owned() }
+        Self { cluster, fenced: Fenced::at(proxy, db) }
     }
 
     /// On the shared cluster and proxy.
@@ -89,10 +99,6 @@ impl<'a> Site<'a> {
         self.sql("SELECT coalesce(string_agg(n::text, ',' ORDER BY n), '') FROM t")
     }
 
-    pub fn namespace(&self) -> String {
-        format!("old/{}", self.db)
-    }
-
     /// A client through the proxy.
     #[track_caller]
     pub fn client(&self) -> Wire {
@@ -103,130 +109,6 @@ impl<'a> Site<'a> {
     #[track_caller]
     pub fn direct(&self) -> Wire {
         Wire::connect(self.cluster.port(), "wire", &self.db)
-    }
-
-    pub fn inspect(&self) -> Value {
-        self.proxy.inspect(&self.namespace())
-    }
-
-    pub fn state(&self) -> String {
-        self.inspect()["fence"]["state"].as_str().unwrap().to_owned()
-    }
-
-    /// The body of an acquire for the namespace as it is now.
-    pub fn acquire_body(&self, operation: &str, policy: &Value) -> Value {
-        let mut body = self.proxy.command_body(&self.namespace(), operation, &uuid());
-        let incarnation = &self.inspect()["fence"]["incarnation"];
-        body["expected_namespace_identity"] = json!({
-            "engine_id": incarnation["engine_id"],
-            "database_id": incarnation["database_id"],
-        });
-        if !policy.is_null() {
-            body["drain_policy"] = policy.clone();
-        }
-        body
-    }
-
-    /// The body of a release for the namespace as it is now.
-    pub fn release_body(&self, operation: &str) -> Value {
-        self.proxy.command_body(&self.namespace(), operation, &uuid())
-    }
-
-    /// Sends an acquire as given.
-    pub fn acquire(&self, body: &Value) -> (u16, Value) {
-        self.proxy.command(&self.namespace(), "source/acquire-write-fence", body)
-    }
-
-    /// Replays an acquire until it is applied; a short deadline may pass on a passing transaction.
-    #[track_caller]
-    pub fn acquire_at_last(&self, body: &Value) -> (u16, Value) {
-        let mut last = (0, Value::Null);
-        let done = poll(PATIENCE, || {
-            last = self.acquire(body);
-            (last.0 != 202).then_some(())
-        });
-        assert!(done.is_some(), "still draining: {:#}", last.1);
-        applied(&last);
-        last
-    }
-
-    /// Sends a release as given.
-    pub fn release(&self, body: &Value) -> (u16, Value) {
-        self.proxy.command(&self.namespace(), "source/release-write-fence", body)
-    }
-
-    /// Raises a write fence that must come to its proof; returns its operation.
-    #[track_caller]
-    pub fn fence(&self) -> String {
-        let operation = uuid();
-        let answer = self.acquire(&self.acquire_body(&operation, &fail_after(30_000)));
-        applied(&answer);
-        operation
-    }
-
-    /// The body of a read fence's command for the namespace as it is now.
-    pub fn reads_body(&self, operation: &str, policy: &Value) -> Value {
-        let mut body = self.proxy.command_body(&self.namespace(), operation, &uuid());
-        if !policy.is_null() {
-            body["drain_policy"] = policy.clone();
-        }
-        body
-    }
-
-    /// Sends a set-read-fence as given.
-    pub fn set_read(&self, body: &Value) -> (u16, Value) {
-        self.proxy.command(&self.namespace(), "source/set-read-fence", body)
-    }
-
-    /// Sends a clear-read-fence as given.
-    pub fn clear_read(&self, body: &Value) -> (u16, Value) {
-        self.proxy.command(&self.namespace(), "source/clear-read-fence", body)
-    }
-
-    /// Raises a read fence that must come to its proof within its deadline.
-    #[track_caller]
-    pub fn fence_reads(&self, operation: &str) {
-        applied(&self.set_read(&self.reads_body(operation, &patient())));
-    }
-
-    /// Opens reads again.
-    #[track_caller]
-    pub fn unfence_reads(&self, operation: &str) {
-        applied(&self.clear_read(&self.reads_body(operation, &Value::Null)));
-    }
-
-    /// Lifts the operation's fence.
-    #[track_caller]
-    pub fn unfence(&self, operation: &str) {
-        applied(&self.release(&self.release_body(operation)));
-    }
-
-    /// Waits until an inspection satisfies `done`; returns it.
-    #[track_caller]
-    pub fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        let seen = poll(PATIENCE, || {
-            last = self.inspect();
-            done(&last).then(|| last.clone())
-        });
-        seen.unwrap_or_else(|| panic!("not within {PATIENCE:?}: {what}; last seen: {last:#}"))
-    }
-
-    /// Waits until a drain names a backend as one it waits for.
-    #[track_caller]
-    pub fn wait_blocked_by(&self, pid: u32) -> Value {
-        self.wait(&format!("a drain waits for backend {pid}"), |seen| {
-            draining(seen) && blockers(seen).iter().any(|b| b["engine_pid"] == pid)
-        })
-    }
-
-    /// Waits until a read drain names a backend as one it waits for, as `class`.
-    #[track_caller]
-    pub fn wait_read_by(&self, pid: u32, class: &str) -> Value {
-        self.wait(&format!("a read drain waits for backend {pid}, a {class}"), |seen| {
-            let named = |b: &Value| b["engine_pid"] == pid && b["class"] == class;
-            seen["fence"]["state"] == "SOURCE_READ_DRAINING" && blockers(seen).iter().any(named)
-        })
     }
 
     /// Waits until a query, run directly as superuser, gives `expected`.
@@ -254,15 +136,6 @@ impl<'a> Site<'a> {
             "SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = {pid}"
         );
         self.wait_sql(&sql, "Lock relation");
-    }
-
-    /// Asks again and again whether the fence is acknowledged; it must not be, `times` times.
-    #[track_caller]
-    pub fn stays_draining(&self, times: usize) {
-        for _ in 0..times {
-            let seen = self.inspect();
-            assert!(draining(&seen), "the drain ended too early: {seen:#}");
-        }
     }
 }
 

@@ -45,7 +45,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
     };
     let policy = held_sometimes(policy, dice);
     let operation = uuid();
-    let body = site.acquire_body(&operation, &policy);
+    let body = site.fenced().acquire_body(&operation, &policy);
     let mut cycle = Cycle {
         site,
         history,
@@ -71,7 +71,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
             }
         }
         Plan::GiveUp => {
-            let answer = site.acquire(&body);
+            let answer = site.fenced().acquire(&body);
             cycle.note(&answer);
             history.wait_more(dice.below(30));
         }
@@ -141,7 +141,7 @@ impl<P: Place> Cycle<'_, P> {
     /// Replays until it is applied.
     fn until_proven(&mut self, body: &Value) {
         let done = poll(PATIENCE, || {
-            let answer = self.site.acquire(body);
+            let answer = self.site.fenced().acquire(body);
             self.note(&answer);
             (answer.0 != 202).then_some(())
         });
@@ -152,7 +152,7 @@ impl<P: Place> Cycle<'_, P> {
 
     /// A final command replayed: the same receipt, said to be replayed.
     fn replay(&self, body: &Value) {
-        let (first, second) = (self.site.acquire(body), self.site.acquire(body));
+        let (first, second) = (self.site.fenced().acquire(body), self.site.fenced().acquire(body));
         let same = receipt(&first.1) == receipt(&second.1);
         if first.0 != 200 || !same || second.1["replayed"] != true {
             self.history.fault(format!("a replay differs: {:#} {:#}", first.1, second.1));
@@ -163,13 +163,13 @@ impl<P: Place> Cycle<'_, P> {
     fn race(&mut self, body: &Value, wait: u64) {
         let (site, history) = (self.site, self.history);
         let (answer, at) = std::thread::scope(|scope| {
-            let acquire = scope.spawn(|| (site.acquire(body), history.now()));
+            let acquire = scope.spawn(|| (site.fenced().acquire(body), history.now()));
             let closed = poll(PATIENCE, || {
-                let seen = site.inspect();
+                let seen = site.fenced().inspect();
                 (seen["fence"]["operation_id"] == self.operation.as_str()).then_some(())
             });
             if closed.is_none() {
-                history.late(format!("the gate isn't closed: {:#}", site.inspect()));
+                history.late(format!("the gate isn't closed: {:#}", site.fenced().inspect()));
             }
             history.wait_more(wait);
             self.release();
@@ -181,7 +181,7 @@ impl<P: Place> Cycle<'_, P> {
     /// The same command twice at once: one effect.
     fn twice(&mut self, body: &Value) {
         let answers = std::thread::scope(|scope| {
-            let twice = [(); 2].map(|()| scope.spawn(|| self.site.acquire(body)));
+            let twice = [(); 2].map(|()| scope.spawn(|| self.site.fenced().acquire(body)));
             twice.map(|one| one.join().unwrap())
         });
         for answer in &answers {
@@ -200,7 +200,7 @@ impl<P: Place> Cycle<'_, P> {
         self.fence.releasing = self.history.now();
         let mut last = (0, Value::Null);
         let done = poll(PATIENCE, || {
-            last = self.site.release(&self.site.release_body(&self.operation));
+            last = self.site.fenced().release(&self.site.fenced().release_body(&self.operation));
             (last.0 == 200).then_some(())
         });
         self.fence.released = self.history.now();

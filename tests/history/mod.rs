@@ -23,7 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use crate::acceptance::Fenced;
 
 use crate::support::poll;
 use check::LogRow;
@@ -67,11 +67,8 @@ pub trait Place: Sync {
     /// would never see a proof.
     fn drain_ms(&self) -> u64;
 
-    fn inspect(&self) -> Value;
-    fn acquire_body(&self, operation: &str, policy: &Value) -> Value;
-    fn acquire(&self, body: &Value) -> (u16, Value);
-    fn release_body(&self, operation: &str) -> Value;
-    fn release(&self, body: &Value) -> (u16, Value);
+    /// The fence of the place, and its commands.
+    fn fenced(&self) -> &Fenced<'_>;
 }
 
 /// A seeded generator of 64-bit numbers (a Weyl sequence through two rounds of mixing).

@@ -9,9 +9,7 @@
 
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use crate::acceptance::PATIENCE;
+use crate::acceptance::{Fenced, PATIENCE};
 use crate::acceptance_mysql::MySite;
 use crate::history::check::{Change, LogRow};
 use crate::history::{End, Place};
@@ -90,24 +88,8 @@ impl Place for MySite<'_> {
         2_000
     }
 
-    fn inspect(&self) -> Value {
-        MySite::inspect(self)
-    }
-
-    fn acquire_body(&self, operation: &str, policy: &Value) -> Value {
-        MySite::acquire_body(self, operation, policy)
-    }
-
-    fn acquire(&self, body: &Value) -> (u16, Value) {
-        MySite::acquire(self, body)
-    }
-
-    fn release_body(&self, operation: &str) -> Value {
-        MySite::release_body(self, operation)
-    }
-
-    fn release(&self, body: &Value) -> (u16, Value) {
-        MySite::release(self, body)
+    fn fenced(&self) -> &Fenced<'_> {
+        self
     }
 }
 

@@ -3,11 +3,9 @@
 //! Purpose: [`Place`] for the acceptance tests' [`Site`]. Positions are WAL positions; a commit's
 //! is the end of its record. Called by `history_pg.rs` and `arms_pg.rs`; judges nothing.
 
-use serde_json::Value;
-
 use super::Place;
 use super::check::{Change, LogRow};
-use crate::acceptance::Site;
+use crate::acceptance::{Fenced, Site};
 
 /// The table of numbered rows, and a view that hides a function that writes to it.
 const TABLES: &str = "
@@ -56,24 +54,8 @@ impl Place for Site<'_> {
         0
     }
 
-    fn inspect(&self) -> Value {
-        Site::inspect(self)
-    }
-
-    fn acquire_body(&self, operation: &str, policy: &Value) -> Value {
-        Site::acquire_body(self, operation, policy)
-    }
-
-    fn acquire(&self, body: &Value) -> (u16, Value) {
-        Site::acquire(self, body)
-    }
-
-    fn release_body(&self, operation: &str) -> Value {
-        Site::release_body(self, operation)
-    }
-
-    fn release(&self, body: &Value) -> (u16, Value) {
-        Site::release(self, body)
+    fn fenced(&self) -> &Fenced<'_> {
+        self
     }
 }
 

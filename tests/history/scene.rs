@@ -32,7 +32,8 @@ impl<P: Place> Scene<'_, P> {
     /// Asks for a fence; short of a proof it answers DRAINING.
     pub fn raise(&self, policy: &Value) -> Raised {
         let (operation, asked) = (uuid(), self.history.now());
-        let answer = self.site.acquire(&self.site.acquire_body(&operation, policy));
+        let answer =
+            self.site.fenced().acquire(&self.site.fenced().acquire_body(&operation, policy));
         let now = self.history.now();
         assert!(matches!(answer.0, 200 | 202), "{:#}", answer.1);
         let boundary = answer.1["fence"]["frozen_boundary"]["value"].as_str();
@@ -56,7 +57,7 @@ impl<P: Place> Scene<'_, P> {
         let Raised { operation, mut fence } = raised;
         fence.log_end = self.site.log_end();
         fence.releasing = self.history.now();
-        applied(&self.site.release(&self.site.release_body(&operation)));
+        applied(&self.site.fenced().release(&self.site.fenced().release_body(&operation)));
         fence.released = self.history.now();
         self.history.fences.lock().unwrap().push(fence);
     }

@@ -12,7 +12,8 @@
 //! library's types: what the tests see is what an operator sees.
 
 // Each test program uses a part of this; a failed expectation here is a failed test.
-#![allow(dead_code, unused_imports, unreachable_pub, missing_docs, let_underscore_drop)]
+#![allow(dead_code, unused_imports, unused_macros, unreachable_pub, missing_docs)]
+#![allow(let_underscore_drop)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 pub mod certs;
@@ -34,6 +35,19 @@ pub use my_cluster::{MyCluster, MyFlavour, MyOptions};
 pub use my_wire::MyWire;
 pub use proxy::{Engine, Proxy, ProxyOptions};
 pub use wire::Wire;
+
+/// Each named test on either server: modules `mariadb` and `mysql`.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod mariadb {
+            $(#[test] fn $name() { super::$name(crate::support::MyFlavour::MariaDb); })*
+        }
+        mod mysql {
+            $(#[test] fn $name() { super::$name(crate::support::MyFlavour::MySql); })*
+        }
+    };
+}
+pub(crate) use on_both;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;

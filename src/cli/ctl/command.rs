@@ -11,7 +11,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::args::{AcquireArgs, AdoptArgs, CommandArgs, Expectation, SetReadArgs};
+use super::super::args::{
+    AcquireArgs, AdoptArgs, CommandArgs, CreateArgs, Expectation, SealArgs, SetReadArgs,
+    ValidateArgs,
+};
 use super::super::exit;
 use super::super::http::{Answer, Client, HttpError};
 use super::super::terminal::{Terminal, plain};
@@ -35,6 +38,12 @@ enum Kind {
     Release,
     SetRead,
     ClearRead,
+    Create,
+    Seal,
+    Validate,
+    Publish,
+    Enable,
+    Abort,
     Adopt,
 }
 
@@ -45,6 +54,12 @@ impl Kind {
             Self::Release => "release-write-fence",
             Self::SetRead => "set-read-fence",
             Self::ClearRead => "clear-read-fence",
+            Self::Create => "create-quarantined",
+            Self::Seal => "seal-import",
+            Self::Validate => "validate",
+            Self::Publish => "publish",
+            Self::Enable => "enable-writes",
+            Self::Abort => "abort",
             Self::Adopt => "adopt",
         }
     }
@@ -56,7 +71,30 @@ impl Kind {
             Self::Release => "source/release-write-fence",
             Self::SetRead => "source/set-read-fence",
             Self::ClearRead => "source/clear-read-fence",
+            Self::Create => "target/create-quarantined",
+            Self::Seal => "target/seal-import",
+            Self::Validate => "target/validation-receipt",
+            Self::Publish => "target/publish-readable",
+            Self::Enable => "target/enable-writes",
+            Self::Abort => "target/abort",
             Self::Adopt => "adopt",
+        }
+    }
+
+    /// The command that gives up what this one's drain is about.
+    const fn undo(self) -> Self {
+        match self {
+            Self::SetRead => Self::ClearRead,
+            Self::Seal => Self::Abort,
+            Self::Acquire
+            | Self::Release
+            | Self::ClearRead
+            | Self::Create
+            | Self::Validate
+            | Self::Publish
+            | Self::Enable
+            | Self::Abort
+            | Self::Adopt => Self::Release,
         }
     }
 
@@ -71,6 +109,18 @@ impl Kind {
             Self::ClearRead => {
                 &["SOURCE_READ_FENCED", "SOURCE_READ_DRAINING", "SOURCE_WRITE_FENCED"]
             }
+            Self::Create => &["ABSENT"],
+            Self::Seal => &["TARGET_QUARANTINED", "TARGET_IMPORT_DRAINING", "TARGET_VALIDATING"],
+            Self::Validate => &["TARGET_VALIDATING"],
+            Self::Publish => &["TARGET_VALIDATING", "TARGET_WRITE_FENCED"],
+            Self::Enable => &["TARGET_WRITE_FENCED", "TARGET_WRITABLE"],
+            Self::Abort => &[
+                "TARGET_QUARANTINED",
+                "TARGET_IMPORT_DRAINING",
+                "TARGET_VALIDATING",
+                "TARGET_WRITE_FENCED",
+                "TARGET_ABORTED",
+            ],
             Self::Adopt => &[
                 "SOURCE_WRITE_FENCED",
                 "SOURCE_DRAINING",
@@ -98,6 +148,8 @@ pub(super) struct Request {
     force_rollback: bool,
     hold: Option<Duration>,
     adoption: Option<Adoption>,
+    /// Fields of text, each under the name of its option.
+    texts: Vec<(&'static str, String)>,
 }
 
 /// Who takes over from whom, and why.
@@ -121,7 +173,48 @@ impl Request {
             force_rollback: false,
             hold: None,
             adoption: None,
+            texts: Vec::new(),
         }
+    }
+
+    /// `create-quarantined`
+    pub(super) fn create(args: &CreateArgs) -> Self {
+        let CreateArgs { common, owner, encoding, locale, template } = args;
+        let given =
+            [("owner", owner), ("encoding", encoding), ("locale", locale), ("template", template)];
+        let texts = given.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+        Self { texts: texts.collect(), ..Self::new(Kind::Create, common) }
+    }
+
+    /// `seal-import`
+    pub(super) fn seal(args: &SealArgs) -> Self {
+        Self {
+            deadline: args.deadline,
+            force_rollback: args.force_rollback,
+            ..Self::new(Kind::Seal, &args.common)
+        }
+    }
+
+    /// `validate`
+    pub(super) fn validate(args: &ValidateArgs) -> Self {
+        let mut texts = vec![("result", args.result.clone())];
+        texts.extend(args.summary.clone().map(|summary| ("summary", summary)));
+        Self { texts, ..Self::new(Kind::Validate, &args.common) }
+    }
+
+    /// `publish`
+    pub(super) fn publish(args: &CommandArgs) -> Self {
+        Self::new(Kind::Publish, args)
+    }
+
+    /// `enable-writes`
+    pub(super) fn enable(args: &CommandArgs) -> Self {
+        Self::new(Kind::Enable, args)
+    }
+
+    /// `abort`
+    pub(super) fn abort(args: &CommandArgs) -> Self {
+        Self::new(Kind::Abort, args)
     }
 
     /// `acquire-write-fence`
@@ -140,7 +233,15 @@ impl Request {
         let states: &[&str] = match self.kind {
             Kind::Acquire => &["SOURCE_WRITE_FENCED", "SOURCE_READ_DRAINING", "SOURCE_READ_FENCED"],
             Kind::SetRead => &["SOURCE_READ_FENCED"],
-            Kind::Release | Kind::ClearRead | Kind::Adopt => &[],
+            Kind::Seal => &["TARGET_VALIDATING", "TARGET_WRITE_FENCED", "TARGET_WRITABLE"],
+            Kind::Release
+            | Kind::ClearRead
+            | Kind::Create
+            | Kind::Validate
+            | Kind::Publish
+            | Kind::Enable
+            | Kind::Abort
+            | Kind::Adopt => &[],
         };
         of("state").is_some_and(|state| states.contains(&state))
             && of("operation_id") == Some(&self.operation.to_string())
@@ -214,6 +315,9 @@ impl Request {
                 fields.insert("incident_ref".to_owned(), json!(adoption.incident));
                 fields.insert("reason".to_owned(), json!(adoption.reason));
             }
+            for (name, text) in &self.texts {
+                fields.insert((*name).to_owned(), json!(text));
+            }
             if let Some(policy) = self.drain_policy() {
                 fields.insert("drain_policy".to_owned(), policy);
             }
@@ -238,6 +342,9 @@ impl Request {
         if self.force_rollback {
             line.push_str(" --force-rollback");
         }
+        for (name, text) in &self.texts {
+            line.push_str(&format!(" --{name} {}", quoted(text)));
+        }
         if let Some(adoption) = &self.adoption {
             line.push_str(&format!(" --from {}", adoption.from));
             for approver in &adoption.approvers {
@@ -256,7 +363,7 @@ impl Request {
     fn force_line(&self) -> String {
         let mut line = format!(
             "fencewire ctl {} {} --operation {}",
-            Kind::Acquire.name(),
+            self.kind.name(),
             quoted(&self.namespace.to_string()),
             self.operation
         );
@@ -272,10 +379,21 @@ impl Request {
 
     fn answer_timeout(&self) -> Duration {
         match (self.kind, self.deadline, self.drain_policy()) {
-            (Kind::Release | Kind::ClearRead | Kind::Adopt, _, _) => ANSWER_GRACE,
-            (Kind::Acquire | Kind::SetRead, None, None) => ANSWER_TIMEOUT,
+            (
+                Kind::Release
+                | Kind::ClearRead
+                | Kind::Create
+                | Kind::Validate
+                | Kind::Publish
+                | Kind::Enable
+                | Kind::Abort
+                | Kind::Adopt,
+                _,
+                _,
+            ) => ANSWER_GRACE,
+            (Kind::Acquire | Kind::SetRead | Kind::Seal, None, None) => ANSWER_TIMEOUT,
             // Forcing waits twice more, at least ten seconds and at least as long each time.
-            (Kind::Acquire | Kind::SetRead, deadline, _) => {
+            (Kind::Acquire | Kind::SetRead | Kind::Seal, deadline, _) => {
                 deadline.unwrap_or(DEADLINE_DEFAULT).saturating_mul(3) + ANSWER_GRACE
             }
         }
@@ -314,12 +432,23 @@ pub(super) async fn send(
     let all = if request.replayed { "?receipts=all" } else { "" };
     let path = format!("{}{all}", fence_path(&request.namespace));
     let seen = client.get(&path, ASK_TIMEOUT).await.map_err(CtlError::NoAnswer)?;
-    if seen.status != 200 {
+    // What is to be created isn't there to be seen.
+    let absent = request.kind == Kind::Create && seen.status == 404;
+    if seen.status != 200 && !absent {
         return Ok(finish(request, &seen, None, as_json, terminal));
     }
     let identity = match request.kind {
         Kind::Acquire => Some(identity(&seen.body)?),
-        Kind::Release | Kind::SetRead | Kind::ClearRead | Kind::Adopt => None,
+        Kind::Release
+        | Kind::SetRead
+        | Kind::ClearRead
+        | Kind::Create
+        | Kind::Seal
+        | Kind::Validate
+        | Kind::Publish
+        | Kind::Enable
+        | Kind::Abort
+        | Kind::Adopt => None,
     };
     let mut expectations = expectations(request, &seen.body)?.into_iter().peekable();
     while let Some(expect) = expectations.next() {
@@ -363,6 +492,9 @@ fn identity(body: &Value) -> Result<Value, CtlError> {
 fn expectations(request: &Request, body: &Value) -> Result<Vec<Expectation>, CtlError> {
     if let Some(expect) = &request.expect {
         return Ok(vec![expect.clone()]);
+    }
+    if request.kind == Kind::Create {
+        return Ok(vec![Expectation { state: "ABSENT".to_owned(), revision: 0 }]);
     }
     let receipt = receipt(request, body).filter(|_| request.replayed);
     if let Some(before) = receipt.and_then(|receipt| receipt.get("revision_before")?.as_u64()) {
@@ -487,8 +619,9 @@ fn finish(
         exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
         exit::DRAINING => {
             terminal.say(&show::applied(&request.namespace, &answer.body));
-            let reads = request.kind == Kind::SetRead;
-            let undo = if reads { Kind::ClearRead } else { Kind::Release };
+            let reads = matches!(request.kind, Kind::SetRead | Kind::Seal);
+            let unforced = request.kind == Kind::SetRead;
+            let undo = request.kind.undo();
             let back = format!(
                 "fencewire ctl {} {} --operation {}",
                 undo.name(),
@@ -497,7 +630,7 @@ fn finish(
             );
             // Force reaches sessions of the proxy only; a session around it has no number here.
             let ours = show::blocked_by_sessions(&answer.body);
-            let force = if request.force_rollback || reads || !ours {
+            let force = if request.force_rollback || unforced || !ours {
                 String::new()
             } else {
                 let line = request.force_line();

@@ -2,13 +2,14 @@
 //!
 //! Purpose: finds the proxy and the key, runs one command, ends with the documented exit code.
 //! `command` sends commands, `show` asks and prints, `proof` tells
-//! what a proof rests on, `outcome` turns answers into exit codes and
+//! what a proof rests on, `target` has what isn't a command of a target, `outcome` turns answers into exit codes and
 //! advice. Called by `cli`. It decides nothing about fences: what may be done is the proxy's say.
 
 mod command;
 mod outcome;
 mod proof;
 mod show;
+mod target;
 
 use std::path::Path;
 use std::time::Duration;
@@ -77,14 +78,15 @@ pub(super) fn run(args: &CtlArgs, terminal: &mut Terminal<'_>) -> u8 {
         | CtlCommand::ReleaseWriteFence(_)
         | CtlCommand::SetReadFence(_)
         | CtlCommand::ClearReadFence(_)
+        | CtlCommand::CreateQuarantined(_)
+        | CtlCommand::ImportCapability(_)
+        | CtlCommand::SealImport(_)
+        | CtlCommand::ValidationQuery(_)
+        | CtlCommand::Validate(_)
+        | CtlCommand::Publish(_)
+        | CtlCommand::EnableWrites(_)
+        | CtlCommand::Abort(_)
         | CtlCommand::Adopt(_) => None,
-        CtlCommand::CreateQuarantined(_) => Some("create-quarantined"),
-        CtlCommand::ImportCapability(_) => Some("import-capability"),
-        CtlCommand::SealImport(_) => Some("seal-import"),
-        CtlCommand::Validate(_) => Some("validate"),
-        CtlCommand::Publish(_) => Some("publish"),
-        CtlCommand::EnableWrites(_) => Some("enable-writes"),
-        CtlCommand::Abort(_) => Some("abort"),
         CtlCommand::Route(_) => Some("route"),
     };
     if let Some(name) = name {
@@ -112,38 +114,31 @@ async fn dispatch(
     client: &Client,
     terminal: &mut Terminal<'_>,
 ) -> Result<u8, CtlError> {
-    match &args.command {
-        CtlCommand::Status => show::status(client, args.json, terminal).await,
-        CtlCommand::Inspect(inspect) => show::inspect(client, inspect, args.json, terminal).await,
-        CtlCommand::AcquireWriteFence(acquire) => {
-            let request = command::Request::acquire(acquire);
-            command::send(client, &request, args.json, terminal).await
+    let request = match &args.command {
+        CtlCommand::Status => return show::status(client, args.json, terminal).await,
+        CtlCommand::Inspect(inspect) => {
+            return show::inspect(client, inspect, args.json, terminal).await;
         }
-        CtlCommand::ReleaseWriteFence(release) => {
-            let request = command::Request::release(release);
-            command::send(client, &request, args.json, terminal).await
+        CtlCommand::ImportCapability(wanted) => {
+            return target::capability(client, wanted, args.json, terminal).await;
         }
-        CtlCommand::Adopt(adopt) => {
-            let request = command::Request::adopt(adopt);
-            command::send(client, &request, args.json, terminal).await
+        CtlCommand::ValidationQuery(query) => {
+            return target::query(client, query, args.json, terminal).await;
         }
-        CtlCommand::SetReadFence(set) => {
-            let request = command::Request::set_read(set);
-            command::send(client, &request, args.json, terminal).await
-        }
-        CtlCommand::ClearReadFence(clear) => {
-            let request = command::Request::clear_read(clear);
-            command::send(client, &request, args.json, terminal).await
-        }
-        CtlCommand::CreateQuarantined(_)
-        | CtlCommand::ImportCapability(_)
-        | CtlCommand::SealImport(_)
-        | CtlCommand::Validate(_)
-        | CtlCommand::Publish(_)
-        | CtlCommand::EnableWrites(_)
-        | CtlCommand::Abort(_)
-        | CtlCommand::Route(_) => Ok(not_yet("ctl", terminal)),
-    }
+        CtlCommand::Route(_) => return Ok(not_yet("ctl", terminal)),
+        CtlCommand::AcquireWriteFence(acquire) => command::Request::acquire(acquire),
+        CtlCommand::ReleaseWriteFence(release) => command::Request::release(release),
+        CtlCommand::Adopt(adopt) => command::Request::adopt(adopt),
+        CtlCommand::SetReadFence(set) => command::Request::set_read(set),
+        CtlCommand::ClearReadFence(clear) => command::Request::clear_read(clear),
+        CtlCommand::CreateQuarantined(create) => command::Request::create(create),
+        CtlCommand::SealImport(seal) => command::Request::seal(seal),
+        CtlCommand::Validate(validate) => command::Request::validate(validate),
+        CtlCommand::Publish(publish) => command::Request::publish(publish),
+        CtlCommand::EnableWrites(enable) => command::Request::enable(enable),
+        CtlCommand::Abort(abort) => command::Request::abort(abort),
+    };
+    command::send(client, &request, args.json, terminal).await
 }
 
 fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {
@@ -171,6 +166,7 @@ fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {
         | CtlCommand::CreateQuarantined(_)
         | CtlCommand::ImportCapability(_)
         | CtlCommand::SealImport(_)
+        | CtlCommand::ValidationQuery(_)
         | CtlCommand::Validate(_)
         | CtlCommand::Publish(_)
         | CtlCommand::EnableWrites(_)

@@ -54,6 +54,10 @@ pub(super) fn advice(answer: &Answer, replay: Option<&str>) -> String {
              --command)."
                 .to_owned()
         }
+        ("OPERATION_CAPABILITY_REQUIRED", _) => {
+            "The target is not in a state for this, or what was asked is not a read; see inspect."
+                .to_owned()
+        }
         ("FENCE_COMMAND_CONFLICT", _) => {
             "This command id was used for another request. A replay needs the same options and the \
              same --expect; a new request needs a new id (leave --command out)."
