@@ -453,6 +453,7 @@ fn one_counts_for_its_own_namespace_operation_revision_and_purpose() {
     let named = [("fencewire.capability", ours.as_str()), ("options", "-c work_mem=4321kB")];
     let mut client = Wire::try_connect(port, "wire", &db, &named).unwrap();
     assert_eq!(client.query("SHOW work_mem").cell(), "4321kB", "what stands beside it is kept");
+    show(port, &format!("old/{db}"), &ours).unwrap().query("SELECT 1").ok();
     for replication in ["true", "database"] {
         let parameters = [("options", &*options(&ours)), ("replication", replication)];
         let refused = Wire::try_connect(port, "wire", &db, &parameters).err().unwrap();
