@@ -163,7 +163,7 @@ impl PgEngine {
                         let values = (0..row.len()).map(|at| row.get(at).map(str::to_owned));
                         all.row(values.collect())?;
                     }
-                    _ => {}
+                    SimpleQueryMessage::CommandComplete(_) | _ => {}
                 }
             }
         }
