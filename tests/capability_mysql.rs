@@ -200,8 +200,8 @@ print(run(imports, "SELECT COUNT(*) FROM p")[0][0])
         };
         let mut imports = mysql_async::Conn::new(options(set(&secret))).await.unwrap();
         imports.exec_drop("INSERT INTO p VALUES (?)", (2,)).await.unwrap();
-        let sum: Option<u64> =
-            imports.query_first("SELECT CAST(SUM(n) AS UNSIGNED) FROM p").await.unwrap();
+        let sum = imports.query_first("SELECT CAST(SUM(n) AS UNSIGNED) FROM p").await;
+        let sum: Option<u64> = sum.unwrap();
         assert_eq!(sum, Some(7));
         imports.disconnect().await.unwrap();
         match mysql_async::Conn::new(options(set(&wrong()))).await {
