@@ -1,8 +1,8 @@
 //! `fencewire ctl`: the admin surface from a shell.
 //!
 //! Purpose: finds the proxy and the key, runs one command, ends with the documented exit code.
-//! `command` sends commands, `show` asks and prints, `proof` tells
-//! what a proof rests on, `target` has what isn't a command of a target, `outcome` turns answers into exit codes and
+//! `command` sends commands, `target` has what a target knows beside commands, `show` asks and
+//! prints, `proof` tells what a proof rests on, `outcome` turns answers into exit codes and
 //! advice. Called by `cli`. It decides nothing about fences: what may be done is the proxy's say.
 
 mod command;
