@@ -15,7 +15,7 @@ use crate::control::answer::{
     NamespaceLine, Sight, Unavailable,
 };
 use crate::control::instant::rfc3339_ms;
-use crate::control::status::{Capabilities, Inspection, SessionLine};
+use crate::control::status::{Capabilities, Inspection, SessionLine, Silence};
 use crate::engine::ReadTable;
 use crate::fence::command::CommandKind;
 use crate::fence::receipt::Receipt;
@@ -77,6 +77,10 @@ pub fn inspection(inspection: &Inspection, shown: Shown) -> Value {
     });
     if let Some(why) = &inspection.unreadable {
         view["receipts_error"] = json!(why);
+    }
+    if let Some(Silence { kind, words }) = &inspection.silence {
+        view["identity_error"] = json!(words);
+        view["identity_error_kind"] = json!(kind);
     }
     view
 }
@@ -381,6 +385,7 @@ pub fn drain(report: &DrainReport, shown: Shown) -> Value {
         "import_writers": report.import_writers,
         "blockers": report.blockers.iter().map(|one| blocker(one, shown)).collect::<Vec<_>>(),
         "more_blockers": report.more_blockers,
+        "blockers_as_of": report.as_of_ms.map(at),
         "command_id": report.command.map(|key| key.command.to_string()),
         "drain_policy": report.policy.as_ref().map(drain_policy),
         "started_at": report.started_at_ms.map(at),

@@ -65,11 +65,13 @@ pub enum Removable {
     /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
     /// came.
     CapabilitySecret,
+    /// A control connection that was denied something is replaced by one with the rights of now.
+    FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -95,6 +97,7 @@ impl Removable {
         Self::TargetOverlay,
         Self::TargetMarker,
         Self::CapabilitySecret,
+        Self::FreshRights,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -126,6 +129,7 @@ impl Removable {
             Self::TargetOverlay => "target-overlay",
             Self::TargetMarker => "target-marker",
             Self::CapabilitySecret => "capability-secret",
+            Self::FreshRights => "fresh-rights",
         }
     }
 

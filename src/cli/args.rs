@@ -59,7 +59,7 @@ pub(super) struct ServeArgs {
     /// Where clients connect: postgres://127.0.0.1:6432
     #[arg(long, value_name = "URL")]
     pub(super) listen: Vec<String>,
-    /// What is behind: [NAME=]postgres://user:pw@host/db
+    /// [NAME=]postgres://user:pw@host/db [NAME: postgres]
     #[arg(long, value_name = "URL")]
     pub(super) engine: Vec<String>,
     /// Store and generated key [default: ./fencewire-state]

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::config::{Config, Flags, Machine};
+use crate::config::{Config, Flags, KeySource, Machine};
 use args::{Cli, Command, ServeArgs};
 use terminal::Terminal;
 
@@ -114,6 +114,11 @@ fn check_config(file: &Path, terminal: &mut Terminal<'_>) -> u8 {
             ));
             for notice in config.notices() {
                 terminal.say(&format!("note: {notice}"));
+            }
+            if config.admin.key == KeySource::Off {
+                let note = "no admin key is configured: the command routes, and with them ctl, \
+                            will be off; set key_file or key_env in [admin]";
+                terminal.say(&format!("note: {note}"));
             }
             exit::DONE
         }
@@ -215,6 +220,7 @@ mod tests {
         let (code, out, _) = capture(&["check-config", path], &[]);
         assert_eq!(code, exit::DONE);
         assert!(out.contains("good: 1 engine(s), 1 listener(s)"), "{out}");
+        assert!(out.contains("note: no admin key is configured"), "{out}");
         std::fs::write(path, format!("{good}tls = \"on\"\n")).unwrap();
         let (code, out, err) = capture(&["check-config", path], &[]);
         assert_eq!((code, out.as_str()), (exit::USAGE, ""));

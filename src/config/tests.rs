@@ -438,7 +438,8 @@ fn each_listener_gets_the_first_engine_of_its_protocol() {
     assert_eq!(config.engines[1].host, host);
     let alone = Flags { engine: vec!["postgres://fw@10.0.0.5/".into()], ..flags };
     let shown = Config::from_flags(&alone, &Fake::default()).unwrap_err().to_string();
-    assert!(shown.contains("expected an engine that speaks mysql"), "{shown}");
+    assert!(shown.contains("expected an engine that speaks mysql, and"), "{shown}");
+    assert!(shown.contains("speaks postgres; one of the two has the wrong scheme"), "{shown}");
 }
 
 #[test]

@@ -298,6 +298,9 @@ pub struct DrainReport {
     pub blockers: Vec<BlockerReport>,
     /// Blockers beyond those named.
     pub more_blockers: u64,
+    /// When the engine was last asked for them, in milliseconds since the Unix epoch, where nobody
+    /// asks now: whether they are still there isn't known. `None` for a drain that runs.
+    pub as_of_ms: Option<u64>,
     /// Why it isn't further, where that isn't a blocker: such as an engine that can't be asked.
     pub reason: Option<String>,
     /// What has been forced in this run.

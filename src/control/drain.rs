@@ -188,6 +188,9 @@ impl Control {
                     "admission stays closed, replay the command"
                 };
                 let reason = run.report.why_not(then);
+                let as_of_ms = Some(self.clock.now_ms());
+                let found = DrainReport { as_of_ms, ..run.report.clone() };
+                line.keep_unproven(ticket.receipt.revision_after, found);
                 story.unproven = Some(run.report);
                 draining(reason)
             }

@@ -36,6 +36,8 @@ struct Inner {
     in_work: HashMap<Request, Awaited>,
     drains: HashMap<CommandKey, DrainReport>,
     cutoff: Option<(Generation, Arc<dyn Observation>)>,
+    /// What the last drain that was answered without a proof had found, under this revision.
+    unproven: Option<(Revision, DrainReport)>,
     /// Since when the fence is active, in milliseconds since the Unix epoch.
     active_since_ms: Option<u64>,
 }
@@ -144,6 +146,17 @@ impl Line {
 
     pub(super) fn end_drain(&self, command: CommandKey) {
         self.inner().drains.remove(&command);
+    }
+
+    /// Keeps what a drain of this revision had found when it was answered without a proof.
+    pub(super) fn keep_unproven(&self, revision: Revision, report: DrainReport) {
+        self.inner().unproven = Some((revision, report));
+    }
+
+    /// What was found last under this revision, where no drain has proven anything since.
+    pub(super) fn unproven(&self, revision: Revision) -> Option<DrainReport> {
+        let inner = self.inner();
+        inner.unproven.as_ref().filter(|(of, _)| *of == revision).map(|(_, seen)| seen.clone())
     }
 
     /// The drain that is furthest towards its deadline's end, where several run; how many run.

@@ -26,6 +26,7 @@ use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay, Policy, Purpose};
 use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
+use crate::gate::slot::Slot;
 use crate::store::StoreError;
 use crate::store::reconcile::Reconciled;
 
@@ -35,6 +36,20 @@ pub enum InspectError {
     /// Neither a database nor a fence record.
     #[error("there is no database {0} and no fence record of it; check the name")]
     NotFound(Namespace),
+    /// No engine of that name is configured, and there is no fence record.
+    #[error(
+        "no engine {:?} is configured; engines: {engines}. A namespace is written engine/database, \
+         such as {first}/app; a new engine goes into the settings, then reload",
+        namespace.engine().as_str()
+    )]
+    NoEngine {
+        /// What was asked for.
+        namespace: Namespace,
+        /// The names that there are, separated by commas.
+        engines: String,
+        /// One of them.
+        first: String,
+    },
     /// The store can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -49,6 +64,17 @@ pub struct Inspection {
     pub receipts: Vec<Receipt>,
     /// Why the receipts can't be shown, where one of them can't be read.
     pub unreadable: Option<String>,
+    /// Why the live database isn't known, where the engine was asked for it.
+    pub silence: Option<Silence>,
+}
+
+/// Why an engine didn't say which database is live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// A stable word: `missing`, or a family of [`crate::engine::EngineError`].
+    pub kind: &'static str,
+    /// The engine's or the system's words, and what to do.
+    pub words: String,
 }
 
 /// What this build and process can do.
@@ -148,7 +174,7 @@ impl Control {
     /// The drain of a namespace: the one that runs, or, where nobody waits, who would block it.
     pub(super) fn drain_report(&self, namespace: &Namespace) -> DrainReport {
         let line = self.known_line(namespace);
-        let running = line.and_then(|line| line.drain().0);
+        let running = line.as_ref().and_then(|line| line.drain().0);
         let Some(gate) = self.gates.known(namespace) else {
             return running.unwrap_or_default();
         };
@@ -178,7 +204,7 @@ impl Control {
         }
         let blocking: Vec<_> =
             slots.iter().filter(|slot| blocks(slot, published.generation)).collect();
-        DrainReport {
+        let now = DrainReport {
             active_writers: blocking.len() as u64,
             read_leases,
             import_writers,
@@ -189,6 +215,12 @@ impl Control {
                 .collect(),
             more_blockers: blocking.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64,
             ..DrainReport::default()
+        };
+        let draining = published.policy.state == FenceState::SourceDraining;
+        let last = line.filter(|_| draining).and_then(|l| l.unproven(published.policy.revision));
+        match last {
+            Some(last) => with_last_look(now, last, &slots),
+            None => now,
         }
     }
 
@@ -247,6 +279,19 @@ impl Control {
         (!nothing).then(|| self.sight_from(namespace, truth, live))
     }
 
+    /// What to say of a namespace whose engine isn't configured.
+    #[must_use]
+    pub fn no_engine(&self, namespace: &Namespace) -> InspectError {
+        let engines = self.engines();
+        let names: Vec<&str> = engines.keys().map(|name| name.as_str()).collect();
+        InspectError::NoEngine {
+            namespace: namespace.clone(),
+            engines: names.join(", "),
+            // A configuration without any engine doesn't start.
+            first: names.first().copied().unwrap_or("old").to_owned(),
+        }
+    }
+
     /// Inspects one namespace.
     ///
     /// # Cancel safety
@@ -261,6 +306,7 @@ impl Control {
     ) -> Result<Inspection, InspectError> {
         let truth = self.truth(namespace, false).await?;
         let mut live = None;
+        let mut silence = None;
         let bound = Duration::from_millis(limits::INSPECT_ENGINE_MS);
         let engine = self.engine_of(namespace);
         let no_record = matches!(truth.view, ControlView::NoRecord { .. });
@@ -270,11 +316,23 @@ impl Control {
                 Ok(Ok(LiveDatabase::Missing)) if no_record => {
                     return Err(InspectError::NotFound(namespace.clone()));
                 }
-                Ok(Ok(LiveDatabase::Missing)) => {}
-                Ok(Err(error)) => tracing::debug!(%namespace, %error, "no live identity"),
-                Err(_) => tracing::debug!(%namespace, "no live identity within the bound"),
+                Ok(Ok(LiveDatabase::Missing)) => {
+                    let words = format!("engine {} has no such database", namespace.engine());
+                    silence = Some(Silence { kind: "missing", words });
+                }
+                Ok(Err(error)) => {
+                    silence = Some(Silence { kind: error.family(), words: error.to_string() });
+                }
+                Err(_) => {
+                    let words = format!(
+                        "engine {} did not say which database it is within {bound:?}: it is \
+                         overloaded or blocked",
+                        namespace.engine()
+                    );
+                    silence = Some(Silence { kind: "timeout", words });
+                }
             },
-            None if no_record => return Err(InspectError::NotFound(namespace.clone())),
+            None if no_record => return Err(self.no_engine(namespace)),
             None => {}
         }
         let owner = truth.view.record().map(|record| record.operation);
@@ -289,7 +347,8 @@ impl Control {
             Err(error @ StoreError::Corrupt { .. }) => (Vec::new(), Some(error.to_string())),
             Err(error) => return Err(error.into()),
         };
-        Ok(Inspection { sight: self.sight_from(namespace, truth, live), receipts, unreadable })
+        let sight = self.sight_from(namespace, truth, live);
+        Ok(Inspection { sight, receipts, unreadable, silence })
     }
 
     /// Whether any fence state exists for a namespace: then it can be inspected even where
@@ -428,6 +487,28 @@ impl Control {
         } else {
             Err("recovery has not finished: fences are being read from the store")
         }
+    }
+}
+
+/// What the proxy sees of its own sessions now, and behind it what the engine alone had named when
+/// it was last asked: nothing of a session that is gone, or whose lease it was.
+fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> DrainReport {
+    let named = |id: &SessionId| now.blockers.iter().any(|one| one.session == Some(*id));
+    let there = |id: &SessionId| slots.iter().any(|slot| slot.id() == *id);
+    let mut blockers = now.blockers.clone();
+    let counts = |one: &BlockerReport| {
+        !["writer", "reader", "orphan"].contains(&one.class)
+            && one.session.as_ref().is_none_or(|id| there(id) && !named(id))
+    };
+    blockers.extend(last.blockers.into_iter().filter(counts));
+    let more = blockers.len().saturating_sub(limits::BLOCKERS_SHOWN_MAX) as u64;
+    blockers.truncate(limits::BLOCKERS_SHOWN_MAX);
+    DrainReport {
+        blockers,
+        more_blockers: now.more_blockers.max(last.more_blockers) + more,
+        as_of_ms: last.as_of_ms,
+        reason: last.reason,
+        ..now
     }
 }
 

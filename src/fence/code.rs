@@ -157,7 +157,7 @@ const DENIALS: [DenialRow; 13] = [
         code: "MIGRATION_READ_FENCED",
         detail: None,
         http_status: 423,
-        sentence: "reads are fenced while this database is being moved",
+        sentence: "reads are fenced while this database is moved, or this one was cut by a fence",
         hint: "Connect to where the database has moved; retrying here does not help.",
     },
     DenialRow {
@@ -193,7 +193,7 @@ const DENIALS: [DenialRow; 13] = [
         code: "MIGRATION_WRITE_FENCED",
         detail: Some("lifecycle"),
         http_status: 423,
-        sentence: "creating, dropping or altering a fenced database is refused",
+        sentence: "what creates, drops or alters databases is refused while one of them is fenced",
         hint: "Wait until the move is over; do not work around the proxy.",
     },
     DenialRow {
@@ -203,7 +203,7 @@ const DENIALS: [DenialRow; 13] = [
         detail: Some("unprovable"),
         http_status: 423,
         sentence: "this statement may write, and nothing in the engine would stop it",
-        hint: "Rewrite it as a plain read, or wait until writes are open again.",
+        hint: "Check its spelling, make it a plain read, trust its function, or wait.",
     },
     DenialRow {
         sqlstate: "ZF009",

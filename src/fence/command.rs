@@ -90,6 +90,24 @@ impl CommandKind {
         }
     }
 
+    /// What `ctl` calls it, such as `acquire-write-fence`: for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::AcquireSourceWriteFence => "acquire-write-fence",
+            Self::SetSourceReadFence => "set-read-fence",
+            Self::ClearSourceReadFence => "clear-read-fence",
+            Self::ReleaseSourceWriteFence => "release-write-fence",
+            Self::CreateTargetQuarantined => "create-quarantined",
+            Self::SealTargetImport => "seal-import",
+            Self::RecordTargetValidation => "validate",
+            Self::PublishTargetReadableWriteFenced => "publish",
+            Self::EnableTargetWrites => "enable-writes",
+            Self::AbortQuarantinedTarget => "abort",
+            Self::AdoptFence => "adopt",
+        }
+    }
+
     /// Reads the name; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

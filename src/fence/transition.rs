@@ -374,7 +374,7 @@ impl Request<'_> {
         let legal: Vec<&str> = CommandKind::ALL
             .into_iter()
             .filter(|kind| is_legal(*kind, state))
-            .map(CommandKind::name)
+            .map(CommandKind::word)
             .collect();
         let legal = if legal.is_empty() { "none".to_owned() } else { legal.join(", ") };
         let whose = match detail {

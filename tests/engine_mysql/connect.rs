@@ -14,6 +14,7 @@ on_both!(
     a_certificate_for_another_name_is_refused_wherever_a_ca_file_is_given,
     a_wrong_password_and_a_dead_port_are_told_apart,
     one_connection_serves_question_after_question,
+    what_is_granted_later_counts_without_a_restart,
 );
 
 async fn tls_modes_mean_what_they_mean_for_postgresql(flavour: MyFlavour) {
@@ -104,4 +105,36 @@ async fn one_connection_serves_question_after_question(flavour: MyFlavour) {
     site.gone(id.parse().unwrap());
     site.engine.identity(&site.db).await.unwrap();
     assert_eq!(site.sql(count), "1");
+}
+
+/// Both servers let a connection keep the rights on everything that it began with.
+async fn what_is_granted_later_counts_without_a_restart(flavour: MyFlavour) {
+    let site = Site::shared(flavour);
+    let user = format!("late{}", site.db);
+    let account = format!("{user}@'127.0.0.1'");
+    site.sql(&format!("CREATE USER {account} IDENTIFIED BY 'x'"));
+    let password = Some(Secret::new("x".to_owned()));
+    let late = MyEngine::new(Settings { user, password, ..settings(site.cluster) }).unwrap();
+    let denied = |seen: Result<_, EngineError>| {
+        let error = seen.map(|_: fencewire::engine::LiveIdentity| ()).unwrap_err();
+        assert!(matches!(error, EngineError::Denied { .. }), "{error}");
+    };
+    denied(late.check().await);
+    denied(late.identity(&site.db).await);
+    site.sql(&format!("GRANT PROCESS, SELECT ON *.* TO {account}"));
+    let mut seen = late.check().await;
+    if let Err(error) = &seen {
+        panic!("VIOLATION: the grant doesn't count: {error}");
+    }
+    for _ in 0..3 {
+        seen = late.identity(&site.db).await;
+        seen.as_ref().unwrap();
+    }
+}
+
+/// Control arm: the connection that was there is asked again, with the rights that it began with.
+#[test]
+fn a_grant_that_comes_later_does_not_count_without_a_new_connection() {
+    let check = "connect::mariadb::what_is_granted_later_counts_without_a_restart";
+    fencewire::base::arm::missed(check, &[("fresh-rights", "the grant doesn't count")]).unwrap();
 }

@@ -61,7 +61,7 @@ pub(super) fn may_command(api: &AdminApi, names: Names) -> Result<Namespace, Box
         return Err(Box::new(refused));
     }
     if api.control.engine_of(&namespace).is_none() && !api.control.has_fence_state(&namespace) {
-        let message = format!("there is no engine {} in the configuration", namespace.engine());
+        let message = api.control.no_engine(&namespace).to_string();
         return Err(Box::new(plain(404, &message)));
     }
     Ok(namespace)
@@ -224,7 +224,9 @@ pub(super) async fn inspect(
     }
     match api.control.inspect(&namespace, all).await {
         Ok(inspection) => json_answer(200, &view::inspection(&inspection, api.shown)),
-        Err(error @ InspectError::NotFound(_)) => plain(404, &error.to_string()),
+        Err(error @ (InspectError::NotFound(_) | InspectError::NoEngine { .. })) => {
+            plain(404, &error.to_string())
+        }
         Err(InspectError::Store(error)) => store_error(&error),
     }
 }

@@ -350,7 +350,11 @@ async fn names_are_percent_decoded_and_unknown_ones_are_404() {
     assert_eq!((status, &body["fence"]["namespace"]), (200, &json!("old/a/b c")));
     let (status, body) = server.get("/v1/namespaces/o%20ld/app/fence").await;
     assert_eq!((status, &body["detail"]), (412, &json!("invalid_argument")));
-    assert_eq!(server.get("/v1/namespaces/gone/app/fence").await.0, 404);
+    let (status, body) = server.get("/v1/namespaces/gone/app/fence").await;
+    let words = body["error"].as_str().unwrap();
+    assert_eq!(status, 404);
+    assert!(words.contains("no engine \"gone\" is configured; engines: old"), "{words}");
+    assert!(words.contains("engine/database, such as old/app"), "{words}");
     let path = "/v1/namespaces/gone/app/fence/source/acquire-write-fence";
     assert_eq!(server.post(path, &acquire(1, 0)).await.0, 404);
     server.rig.engine.missing();

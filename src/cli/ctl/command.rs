@@ -480,11 +480,24 @@ fn identity(body: &Value) -> Result<Value, CtlError> {
         (Some(engine), Some(database)) => {
             Ok(json!({ "engine_id": engine, "database_id": database }))
         }
-        (_, _) => Err(CtlError::Unusable(
+        (_, _) => Err(nameless(body)),
+    }
+}
+
+/// Why there is no identity to send, in the engine's own words where the proxy has them.
+fn nameless(body: &Value) -> CtlError {
+    let told = text(body, "/identity_error");
+    if told == "-" {
+        return CtlError::Unusable(
             "the proxy can't say which database this is now, so no command was sent. Is the engine \
              reachable from the proxy, and does the database exist? See ctl status and the log."
                 .to_owned(),
-        )),
+        );
+    }
+    let words = format!("No command was sent: {}", plain(&told));
+    match text(body, "/identity_error_kind").as_str() {
+        "denied" | "missing" => CtlError::Refused(words),
+        _ => CtlError::Unusable(format!("{words}. Send it again when the engine answers.")),
     }
 }
 

@@ -54,6 +54,9 @@ enum CtlError {
     /// An answer without what is needed from it.
     #[error("{0}")]
     Unusable(String),
+    /// The engine's own refusal: asking again doesn't help, what it names must be put right.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl CtlError {
@@ -65,6 +68,7 @@ impl CtlError {
                 HttpError::Unreachable { .. } | HttpError::Lost { .. } | HttpError::NotJson { .. },
             ) => exit::UNREACHABLE,
             Self::Unknown { .. } | Self::Unusable(_) => exit::UNKNOWN,
+            Self::Refused(_) => exit::REFUSED,
         }
     }
 }

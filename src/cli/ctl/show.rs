@@ -199,13 +199,20 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
         ("database", "/fence/incarnation/database_id"),
     ];
     let identity = joined(body, &incarnation);
-    let unknown = "not known: the engine did not say which database this is; see the proxy's log";
-    line("identity", if identity == "-" { unknown.to_owned() } else { identity });
-    line("live engine", live_engine(body));
+    let silence = of("/identity_error");
+    let unknown = match silence.as_str() {
+        "-" => "the engine did not say which database this is; see the proxy's log",
+        told => told,
+    };
+    let known = identity != "-";
+    line("identity", if known { identity } else { format!("not known: {}", plain(unknown)) });
+    let live = if known && silence != "-" { plain(&silence) } else { live_engine(body) };
+    line("live engine", live);
     line("since", of("/fence/last_transition_at"));
     line("held", held(body.pointer("/fence/held")));
     line("drain", drain(body));
     line("waits for", of("/drain/reason"));
+    line("as of", last_look(body));
     line("policy", policy(body));
     line("validation", of("/fence/validation/result"));
     line("boundary", proof::boundary(body));
@@ -298,6 +305,14 @@ fn drain(body: &Value) -> String {
         parts.push(("until", "/drain/deadline_at"));
     }
     joined(body, &parts)
+}
+
+/// When what is shown of the engine was seen, where nobody asks it now; `-` where somebody does.
+fn last_look(body: &Value) -> String {
+    match text(body, "/drain/blockers_as_of").as_str() {
+        "-" => "-".to_owned(),
+        at => format!("{at}: what the engine said when it was last asked; a replay asks it again"),
+    }
 }
 
 /// The drain's policy in words.

@@ -581,6 +581,15 @@ fn a_drain_that_nobody_runs_says_so_instead_of_counting() {
         fake.run(&["inspect", "old/app"]).1
     };
     assert!(shown("idle").contains("replay the last command"));
+    let mut body = inspected("SOURCE_DRAINING", 1);
+    body["drain"] = blockers();
+    body["drain"]["phase"] = json!("idle");
+    body["drain"]["blockers_as_of"] = json!("2026-11-30T08:53:49.952Z");
+    let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+    let (_, out, _) = fake.run(&["inspect", "old/app"]);
+    for part in ["as of          2026-11-30T08:53:49.952Z", "a replay asks it again", "SESSION"] {
+        assert!(out.contains(part), "{part} is missing:\n{out}");
+    }
     let running = shown("engine_lock");
     assert!(running.contains("writers 0, phase engine_lock"), "{running}");
     assert!(!running.contains("replay"), "{running}");
@@ -742,4 +751,29 @@ fn a_questions_rows_are_shown_as_tables() {
     assert!(out.starts_with("n  x\n1  -\n2  p") && !out.contains('\u{1b}'), "{out:?}");
     assert_eq!(out.matches("n  x").count(), 2);
     assert_eq!(fake.posts()[0]["stmts"], json!(["select 1", "select 2"]));
+}
+
+/// What the engine said, and exit 4 where asking again doesn't help.
+#[test]
+fn an_engine_that_does_not_say_which_database_it_is_is_quoted() {
+    let words = "engine old denied identity: Access denied (1044); grant it";
+    for (kind, expected) in [
+        ("denied", exit::REFUSED),
+        ("missing", exit::REFUSED),
+        ("unreachable", exit::UNKNOWN),
+        ("timeout", exit::UNKNOWN),
+    ] {
+        let mut body = inspected("UNFENCED", 0);
+        body["fence"]["incarnation"] = json!({ "engine_id": null, "database_id": null });
+        body["identity_error"] = json!(words);
+        body["identity_error_kind"] = json!(kind);
+        let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
+        let (code, _, err) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
+        assert_eq!(code, expected, "{kind}: {err}");
+        assert!(err.contains("No command was sent") && err.contains(words), "{err}");
+        assert!(fake.posts().is_empty());
+        let (code, out, _) = fake.run(&["inspect", "old/app"]);
+        assert_eq!(code, exit::DONE);
+        assert!(out.contains(&format!("not known: {words}")), "{out}");
+    }
 }

@@ -41,6 +41,19 @@ fn is_at(declared: &Declared, host: &EngineHost) -> bool {
     })
 }
 
+/// What to say of a listener whose protocol none of these engines speaks.
+fn speaks_otherwise(protocol: Protocol, engines: &[Declared]) -> String {
+    let told: Vec<String> = engines
+        .iter()
+        .filter_map(|one| Some(format!("{} speaks {}", one.name, one.protocol?.as_str())))
+        .collect();
+    format!(
+        "expected an engine that speaks {}, and {}; one of the two has the wrong scheme",
+        protocol.as_str(),
+        told.join(", ")
+    )
+}
+
 impl Reader<'_> {
     pub(super) fn engines(&mut self, raw: &[Spanned<RawEngine>]) -> Vec<Declared> {
         let mut engines: Vec<Declared> = Vec::new();
@@ -321,14 +334,14 @@ impl Reader<'_> {
             let first = engines.iter().find(speaks).map(|declared| declared.name.clone());
             // Without any engine there is a problem already.
             if first.is_none() && !engines.is_empty() {
-                let message = format!("expected an engine that speaks {}", protocol.as_str());
+                let message = speaks_otherwise(protocol, engines);
                 self.problem(Some(span.clone()), key, message);
             }
             return first;
         };
         let declared = self.declared(key, value, engines)?;
         if !speaks(&declared) {
-            let message = format!("expected an engine that speaks {}", protocol.as_str());
+            let message = speaks_otherwise(protocol, std::slice::from_ref(declared));
             self.problem(Some(value.span()), key, message);
         }
         Some(declared.name.clone())

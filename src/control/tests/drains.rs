@@ -102,6 +102,63 @@ async fn a_lock_without_a_proof_is_given_back_before_the_next_look() {
     assert!(rig.engine.is_locked() && rig.engine.count("lock") >= 2, "and taken anew");
 }
 
+/// The answer to the commit that proved the fence was lost. Another drain of the same operation
+/// finds a direct statement that waits for the very lock the proof rests on: it gives nothing back.
+#[tokio::test]
+async fn a_lock_is_kept_while_a_proof_that_rests_on_it_may_have_been_committed() {
+    let rig = Rig::new().await;
+    let permits = rig.engine.park_at_boundary();
+    let first = rig.spawn(patient(1, 1));
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    let joining = acquire(1, 2, policy(300, OnDeadline::Fail));
+    let joining = joining.expecting(FenceState::SourceDraining, 1);
+    let second = rig.spawn(joining);
+    rig.until("both at the boundary", |rig| rig.engine.count("boundary") == 2).await;
+    rig.store.plan_commits([CommitFault::UnknownCommitted]);
+    permits.add_permits(1);
+    let lost = first.await.unwrap();
+    assert_eq!(code(&lost), ControlCode::CommitIndeterminate, "{lost:?}");
+    rig.engine.residue(vec![blocker(42, Why::DirectInTransaction)]);
+    permits.add_permits(1);
+    let what = "VIOLATION: the lock that a proof rests on was given back";
+    let waited = second.await.unwrap();
+    assert_eq!(code(&waited), ControlCode::Draining, "{waited:?}");
+    assert!(waited.message.as_ref().unwrap().contains("backend 42"), "{waited:?}");
+    assert!(rig.engine.is_locked() && rig.engine.count("unlock") == 0, "{what}");
+    // The replay finds what was committed, and the lock that it speaks of is still that one.
+    let replayed = rig.run(patient(1, 1)).await;
+    assert_eq!((code(&replayed), replayed.replayed), (ControlCode::Applied, true));
+    assert_eq!((rig.engine.count("lock"), rig.engine.count("unlock")), (1, 0), "{what}");
+    assert!(rig.engine.is_locked() && !rig.may_write());
+    assert!(rig.inspect().await.sight.lock.is_some_and(|lock| lock.held), "it is watched again");
+}
+
+/// Nobody waits for ever: the drain for the direct statement, that for the lock, and the lock for
+/// the lost answer. The deadline, or the replay, ends it.
+#[tokio::test]
+async fn the_replay_of_a_lost_answer_ends_a_drain_that_waits_for_who_waits_for_its_lock() {
+    let rig = Rig::new().await;
+    let permits = rig.engine.park_at_boundary();
+    let drain = rig.spawn(patient(1, 1));
+    rig.until("the boundary", |rig| rig.engine.count("boundary") == 1).await;
+    rig.store.plan_commits([CommitFault::UnknownNotCommitted]);
+    let undo = release(1, 2, FenceState::SourceDraining, 1);
+    let lost = rig.run(undo.clone()).await;
+    assert_eq!(code(&lost), ControlCode::CommitIndeterminate, "{lost:?}");
+    let looked = rig.engine.views().len();
+    rig.engine.residue(vec![blocker(42, Why::DirectInTransaction)]);
+    permits.add_permits(1);
+    rig.until("three more looks", |rig| rig.engine.views().len() >= looked + 3).await;
+    assert!(rig.engine.is_locked() && rig.engine.count("unlock") == 0, "kept for what is unknown");
+    assert!(!drain.is_finished());
+    let released = rig.run(undo).await;
+    assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
+    let superseded = drain.await.unwrap();
+    assert_eq!(code(&superseded), ControlCode::Draining, "{superseded:?}");
+    assert!(superseded.message.as_ref().unwrap().contains("superseded"), "{superseded:?}");
+    assert!(!rig.engine.is_locked() && rig.may_write(), "the direct statement goes on");
+}
+
 #[tokio::test]
 async fn an_adoption_leaves_no_lock_behind_that_nobody_watches() {
     let rig = Rig::new().await;
@@ -163,6 +220,45 @@ async fn residue_is_named_and_waited_for() {
     assert_eq!(rig.control.drain_report(&namespace()).blockers[0].class, "prepared");
     rig.engine.residue(Vec::new());
     assert_eq!(code(&drain.await.unwrap()), ControlCode::Applied);
+}
+
+/// Somebody who comes after the DRAINING answer sees what is in the way, and how old the news is.
+#[tokio::test]
+async fn what_the_engine_named_is_shown_until_it_is_asked_again() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let seen = rig.inspect().await.sight.drain;
+    let named: Vec<_> = seen.blockers.iter().map(|one| one.class).collect();
+    assert_eq!((named, seen.active_writers), (vec!["writer"], 1), "as the proxy itself sees it");
+    lease.answered();
+    assert!(rig.inspect().await.sight.drain.blockers.is_empty(), "it is known to have ended");
+    let before = rig.clock.now_ms();
+    rig.engine.residue(vec![blocker(42, Why::DirectInTransaction)]);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let line = |rig: &Rig| {
+        let lines = rig.control.namespaces();
+        lines.into_iter().find(|line| line.namespace == namespace()).unwrap().drain
+    };
+    for seen in [rig.inspect().await.sight.drain, line(&rig)] {
+        let named: Vec<_> = seen.blockers.iter().map(|one| one.engine_pid).collect();
+        assert_eq!((named, seen.phase.name()), (vec![Some(42)], "idle"));
+        assert!(seen.as_of_ms.is_some_and(|at| at >= before), "{seen:?}");
+    }
+    // An engine that couldn't be asked is the news as well.
+    rig.engine.unreachable(true);
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Draining);
+    let seen = rig.inspect().await.sight.drain;
+    assert!(seen.reason.unwrap().contains("connection refused"));
+    // A fence that stands, or is gone, has nothing in the way.
+    rig.engine.unreachable(false);
+    rig.engine.residue(Vec::new());
+    assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
+    for _ in 0..2 {
+        let seen = rig.inspect().await.sight.drain;
+        assert!(seen.blockers.is_empty() && seen.as_of_ms.is_none(), "{seen:?}");
+        rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    }
 }
 
 #[tokio::test]

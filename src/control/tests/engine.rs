@@ -58,6 +58,7 @@ struct Script {
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
     read_gate: Option<Arc<tokio::sync::Semaphore>>,
+    server_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 /// What the next attempt at making a database comes to.
@@ -224,6 +225,13 @@ impl ScriptedEngine {
     pub(crate) fn park_at_boundary(&self) -> Arc<tokio::sync::Semaphore> {
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         self.script().boundary_gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// From now on it says which server it is only with one of these permits.
+    pub(crate) fn park_at_server(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().server_gate = Some(Arc::clone(&gate));
         gate
     }
 
@@ -411,7 +419,13 @@ impl EnginePort for ScriptedEngine {
         let script = self.script();
         let (standby, started) = (script.standby, script.restarts);
         let run = EngineRun { engine_id, timeline, started };
-        ready(asked.map(|()| Server { run, standby }))
+        let gate = script.server_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked.map(|()| Server { run, standby })
+        })
     }
 
     fn has_timelines(&self) -> bool {

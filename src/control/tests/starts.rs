@@ -99,3 +99,19 @@ async fn a_store_that_cannot_be_listed_stops_the_start() {
     assert!(next.control.recover().await.is_err());
     assert!(!next.control.ready() && !next.may_write());
 }
+
+/// An inspection passes on why the live database isn't known.
+#[tokio::test]
+async fn an_inspection_says_what_the_engine_said_in_place_of_its_identity() {
+    let rig = Rig::new().await;
+    assert_eq!(rig.inspect().await.silence, None);
+    rig.run(patient(1, 1)).await;
+    rig.engine.unreachable(true);
+    let silence = rig.inspect().await.silence.unwrap();
+    assert_eq!(silence.kind, "unreachable");
+    assert!(silence.words.contains("connection refused"), "{silence:?}");
+    rig.engine.unreachable(false);
+    rig.engine.missing();
+    let silence = rig.inspect().await.silence.unwrap();
+    assert_eq!((silence.kind, silence.words.contains("no such database")), ("missing", true));
+}

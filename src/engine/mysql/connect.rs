@@ -8,8 +8,11 @@
 //! answer. A caller that goes away in between loses it, so that no half-read answer is ever met
 //! by the next question.
 //!
+//! A connection keeps the rights it began with. So a statement that a kept one was denied is run
+//! once more on a new one, and what is kept is thrown away: what was granted since counts.
+//!
 //! Called by the other files of this folder. It runs no statement of its own beyond settling a new
-//! connection, and never repeats a caller's statement.
+//! connection, and repeats a caller's statement only where the server refused to begin it.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -24,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::holder::Holder;
 use super::value::{number, text};
 use super::{NOW, UPTIME, same_run, server_start};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::engine::Settings;
@@ -76,6 +80,8 @@ pub(super) struct Control {
     session: Option<Session>,
     flavour: Flavour,
     version: i32,
+    /// It was there before this question, and has the rights of then.
+    kept: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -137,7 +143,9 @@ impl Connections {
             .acquire_owned()
             .await
             .map_err(|_| self.unreachable("waiting for a turn", "shutting down".to_owned()))?;
-        let session = match self.kept().await {
+        let found = self.kept().await;
+        let kept = found.is_some();
+        let session = match found {
             Some(session) => session,
             None => self.fresh().await?,
         };
@@ -146,6 +154,7 @@ impl Connections {
             flavour: session.flavour,
             version: session.version,
             session: Some(session),
+            kept,
             _permit: permit,
         })
     }
@@ -370,22 +379,39 @@ impl Control {
         what: &'static str,
         sql: &str,
     ) -> Result<Vec<Row>, EngineError> {
-        let settings = &self.connections.settings;
-        let Some(mut session) = self.session.take() else {
-            let words = "an earlier statement of this question broke the connection".to_owned();
-            return Err(self.connections.unreachable(what, words));
-        };
-        match ask(settings, what, session.conn.query::<Row, _>(sql)).await {
-            Ok(rows) => {
-                self.session = Some(session);
-                Ok(rows)
+        loop {
+            let settings = &self.connections.settings;
+            let Some(mut session) = self.session.take() else {
+                let words = "an earlier statement of this question broke the connection".to_owned();
+                return Err(self.connections.unreachable(what, words));
+            };
+            match ask(settings, what, session.conn.query::<Row, _>(sql)).await {
+                Ok(rows) => {
+                    self.session = Some(session);
+                    return Ok(rows);
+                }
+                Err(Failure::Answered(error)) => {
+                    self.session = Some(session);
+                    let denied = matches!(error, EngineError::Denied { .. });
+                    if !(denied && self.renewed().await?) {
+                        return Err(error);
+                    }
+                }
+                Err(Failure::Broken(error)) => return Err(error),
             }
-            Err(Failure::Answered(error)) => {
-                self.session = Some(session);
-                Err(error)
-            }
-            Err(Failure::Broken(error)) => Err(error),
         }
+    }
+
+    /// Goes on with a new connection, which has the rights that the account has now. Whether it
+    /// did: once in a question, and only where this one's connection was there before it.
+    pub(super) async fn renewed(&mut self) -> Result<bool, EngineError> {
+        if removed(Removable::FreshRights) || !std::mem::take(&mut self.kept) {
+            return Ok(false);
+        }
+        lock(&self.connections.idle).clear();
+        self.session = None;
+        self.session = Some(self.connections.fresh().await?);
+        Ok(true)
     }
 
     /// Runs one statement whose rows, if any, are of no interest.

@@ -468,7 +468,7 @@ impl Packet<'_, '_, '_> {
     }
 
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
-        let lexing = self.conversation.lexing;
+        let lexing = self.conversation.lexing();
         match self.text(command, argument) {
             Some(text) if self.is_whole() => self.desk.classifier.classify(text, lexing),
             Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),

@@ -19,13 +19,14 @@ use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::drain::is_dumps;
 use crate::gate::registry::Gates;
-use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass, Toggle};
+use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass};
 use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
 use crate::wire::mysql::auth::Exchange;
 use crate::wire::mysql::bearing::Bearing;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::commands::{self, Command, Reply};
 use crate::wire::mysql::cursors::Cursors;
+use crate::wire::mysql::effects::charset_told;
 use crate::wire::mysql::guard::{Armed, GuardState};
 use crate::wire::mysql::prepared::Prepared;
 use crate::wire::mysql::program::Program;
@@ -160,8 +161,10 @@ pub(crate) struct Conversation {
     pub(crate) ending: bool,
     /// A program that waits at the closed gate.
     pub(crate) held: Waiting,
-    /// The session's lexing rules, as far as they are known.
+    /// The session's lexing rules, as far as its texts tell; see [`Conversation::lexing`].
     pub(crate) lexing: MyLexing,
+    /// Bit 0x200 of the last status is the session's own mode, not one that a routine left there.
+    pub(crate) escapes_true: bool,
     /// The transaction that is open is an XA one.
     pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
@@ -217,6 +220,7 @@ impl Conversation {
             ending: false,
             held: Waiting::default(),
             lexing,
+            escapes_true: true,
             xa: false,
             lost: false,
             schema_unasked: false,
@@ -235,7 +239,10 @@ impl Conversation {
         self.tracker.expect(Reply::Login);
         if let Ok(Seen::Done(Some(status))) = self.tracker.packet(ok.len(), ok) {
             self.told(status);
+            self.escapes_begin();
         }
+        // Nothing of the client's has run yet, so these are the session's own.
+        self.lexing.encoding = answers::changes(ok).fold(self.lexing.encoding, charset_told);
         for change in answers::changes(ok) {
             self.changed(change);
         }
@@ -375,7 +382,6 @@ impl Conversation {
     /// The engine has told a status.
     pub(crate) fn told(&mut self, status: Status) {
         self.status = status;
-        self.lexing.no_backslash_escapes = Toggle::from(status.no_backslash_escapes());
         self.xa &= status.in_transaction();
         self.stand = if status.in_transaction() {
             Stand::Inside { read_only: status.read_only() }

@@ -8,7 +8,7 @@
 //! Pure; part of `conversation.rs`.
 
 use crate::base::ids::Namespace;
-use crate::sql::{Classified, MyEncoding, SqlMode, StatementClass, Toggle};
+use crate::sql::{Classified, MyEncoding, MyLexing, SqlMode, StatementClass, Toggle};
 use crate::wire::mysql::answers::Change;
 use crate::wire::mysql::commands::Command;
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
@@ -51,20 +51,62 @@ impl Conversation {
                     *schema_told = true;
                 }
             }
-            Change::Variable(b"character_set_client", value) => {
-                let name = std::str::from_utf8(value).unwrap_or_default();
-                self.lexing.encoding = MyEncoding::from_charset(name);
+            // A routine tells what it sets, and not that it is put back behind it: such news is a
+            // doubt. What the text sets itself is taken from the text.
+            Change::Variable(b"character_set_client", _) => {
+                self.lexing.encoding =
+                    self.lexing.encoding.or(charset_told(self.lexing.encoding, change));
             }
             Change::Variable(b"sql_mode", value) => {
                 let mode = std::str::from_utf8(value).map_or(SqlMode::UNKNOWN, SqlMode::from_value);
-                self.lexing.ansi_quotes = mode.ansi_quotes;
+                self.lexing.ansi_quotes = self.lexing.ansi_quotes.or(mode.ansi_quotes);
             }
             Change::Variable(..) | Change::Other => {}
         }
     }
 
+    fn escapes_told(&self) -> Toggle {
+        self.status.no_backslash_escapes().into()
+    }
+
+    /// The rules that the next text is read by. Bit 0x200 of the status isn't believed alone: a
+    /// routine that sets `sql_mode` leaves it behind, while the engine puts the mode back (MySQL
+    /// 9.7 and MariaDB 10.11, in procedures, functions, triggers and views over them). Where it
+    /// isn't what the texts say, either may be.
+    pub(crate) fn lexing(&self) -> MyLexing {
+        let no_backslash_escapes = self.lexing.no_backslash_escapes.or(self.escapes_told());
+        MyLexing { no_backslash_escapes, ..self.lexing }
+    }
+
+    /// The session begins, or begins anew: no routine has run in it.
+    pub(crate) fn escapes_begin(&mut self) {
+        self.lexing.no_backslash_escapes = self.escapes_told();
+        self.escapes_true = true;
+    }
+
+    /// A program of the client's has been answered, and what its text sets is known.
+    fn settle_escapes(&mut self, program: &Program, well: bool) {
+        let (known, told) = (self.lexing.no_backslash_escapes, self.escapes_told());
+        if may_run_a_routine(program) {
+            // An error tells no status: what the routine left is seen with a later answer.
+            self.escapes_true &= well && known == told;
+        } else if well && known == told && sets_escapes(program) {
+            // The engine has set the bit anew along with the mode.
+            self.escapes_true = true;
+        } else if well && known == Toggle::Unknown && self.escapes_true {
+            self.lexing.no_backslash_escapes = told;
+        } else {
+            self.escapes_true &= !well || known == told;
+        }
+    }
+
     /// A program of the client's has been answered, well or with an error.
     pub(crate) fn apply(&mut self, program: &Program, well: bool, schema_told: bool) {
+        self.apply_program(program, well, schema_told);
+        self.settle_escapes(program, well);
+    }
+
+    fn apply_program(&mut self, program: &Program, well: bool, schema_told: bool) {
         self.schema_unasked = true;
         match program.command {
             Command::Query | Command::Execute | Command::BulkExecute => {
@@ -129,13 +171,8 @@ impl Conversation {
             return;
         };
         let detail = &detail.my;
-        // What the engine told by a status bit is true already.
-        let told = self.lexing.no_backslash_escapes;
         let after = self.lexing.after(&detail.change);
         self.lexing = if well { after } else { self.lexing.or(after) };
-        if well {
-            self.lexing.no_backslash_escapes = told;
-        }
         if let Some(kill) = detail.kill.filter(|kill| well && kill.query_only) {
             self.killed_query(kill.connection);
         }
@@ -183,10 +220,10 @@ impl Conversation {
         self.prepared.reset();
         self.cursors_gone();
         self.guard.reset();
-        let told = self.lexing.no_backslash_escapes;
         self.lexing = self.lexing.uncertain();
+        self.escapes_true = false;
         if well {
-            self.lexing.no_backslash_escapes = told;
+            self.escapes_begin();
         }
         if change_user && !well {
             self.lost = true;
@@ -203,4 +240,32 @@ impl Conversation {
             }
         }
     }
+}
+
+/// The character set of clients' texts, if this change tells it; else what was known.
+pub(crate) fn charset_told(known: MyEncoding, change: Change<'_>) -> MyEncoding {
+    match change {
+        Change::Variable(b"character_set_client", value) => {
+            MyEncoding::from_charset(std::str::from_utf8(value).unwrap_or_default())
+        }
+        Change::Variable(..) | Change::Schema(_) | Change::Other => known,
+    }
+}
+
+/// Whether something stored in the engine may run in it: a view, a trigger, a function.
+fn may_run_a_routine(program: &Program) -> bool {
+    if !program.runs() {
+        return false;
+    }
+    let tame = program.classified.as_ref().is_some_and(|text| {
+        matches!(text.class(), StatementClass::TransactionControl | StatementClass::Session)
+    });
+    !tame || !program.executed.is_empty() || program.changes_unknown
+}
+
+/// Whether the text itself sets the session's mode, to something that is known.
+fn sets_escapes(program: &Program) -> bool {
+    let detail = program.classified.as_ref().and_then(|text| text.detail());
+    let mode = detail.and_then(|detail| detail.my.change.sql_mode);
+    mode.is_some_and(|mode| mode.no_backslash_escapes != Toggle::Unknown)
 }

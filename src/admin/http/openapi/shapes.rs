@@ -171,6 +171,8 @@ pub(super) const SHAPES: &[Shape] = &[
             ("receipts", "Receipt[]"),
             ("drain", "Drain"),
             ("receipts_error?", "text"),
+            ("identity_error?", "text"),
+            ("identity_error_kind?", "text"),
         ],
     ),
     answer(
@@ -382,6 +384,7 @@ pub(super) const SHAPES: &[Shape] = &[
             ("import_writers", "count"),
             ("blockers", "Blocker[]"),
             ("more_blockers", "count"),
+            ("blockers_as_of", "time?"),
             ("command_id", "uuid?"),
             ("drain_policy", "DrainPolicy?"),
             ("started_at", "time?"),
