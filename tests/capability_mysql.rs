@@ -194,8 +194,8 @@ print(run(imports, "SELECT COUNT(*) FROM p")[0][0])
                 .user(Some("app"))
                 .pass(Some("app"))
                 .prefer_socket(false);
-            // It asks for the server's settings before that, and may, where it has no schema yet. It
-            // goes through its list from the end.
+            // It asks for the server's settings before that, and may, where it has no schema yet.
+            // It goes through its list from the end.
             options.setup(vec![format!("USE `{db}`"), init])
         };
         let mut imports = mysql_async::Conn::new(options(set(&secret))).await.unwrap();
