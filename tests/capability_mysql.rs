@@ -135,10 +135,8 @@ fn unchanged_tools_fill_a_target_and_read_it_back(flavour: MyFlavour) {
     assert_eq!(run(&mut dump(&db)), text, "published, it is what went in");
 }
 
-fn drivers_show_one_by_an_attribute_or_a_first_statement(flavour: MyFlavour) {
-    let (target, db) = target(flavour);
-    let secret = target.secret("import");
-    let script = r#"
+/// PyMySQL and Connector/Python: a capability among the connection attributes.
+const PYTHON: &str = r#"
 import sys, tempfile, mysql.connector, pymysql
 port, database, secret = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 where = {"host": "127.0.0.1", "port": port, "user": "app", "password": "app",
@@ -180,9 +178,13 @@ with tempfile.NamedTemporaryFile("w") as file:
         assert error.args[0] == 9704, error
 print(run(imports, "SELECT COUNT(*) FROM p")[0][0])
 "#;
+
+fn drivers_show_one_by_an_attribute_or_a_first_statement(flavour: MyFlavour) {
+    let (target, db) = target(flavour);
+    let secret = target.secret("import");
     let mut python = std::process::Command::new(Language::Python.program());
     let port = target.proxy.port().to_string();
-    let said = run(python.args(["-c", script, &port, &db, &secret]));
+    let said = run(python.args(["-c", PYTHON, &port, &db, &secret]));
     assert_eq!(said.trim(), "4");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
