@@ -54,11 +54,11 @@ struct Script {
     silently_lost: bool,
     strays: u64,
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
+    server_gate: Option<Arc<tokio::sync::Semaphore>>,
     creation: Option<CreateScript>,
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
     read_gate: Option<Arc<tokio::sync::Semaphore>>,
-    server_gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 /// What the next attempt at making a database comes to.
