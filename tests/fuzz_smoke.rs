@@ -323,6 +323,8 @@ fn startups() -> Vec<Vec<u8>> {
         b"user\0app\0database\0app\0options\0-c a=b\0\0".to_vec(),
         b"user\0app\0\0".to_vec(),
         b"user\0app\0_pq_.x\x001\0replication\0database\0\0".to_vec(),
+        b"user\0a\0options\0-c a=b\\ -ec fencewire.capability=x -B 8\0\0".to_vec(),
+        b"user\0a\0fencewire.capability\0x\0options\0--fencewire.capability=x\0\0".to_vec(),
     ]
 }
 
@@ -418,6 +420,7 @@ fn my_logins() -> Vec<Vec<u8>> {
         login(secure, b"me\0\0"),
         login(secure | 1 << 3 | 1 << 19, b"me\0\x03xyzapp\0mysql_native_password\0"),
         login(1 << 9 | 1 << 21 | 1 << 20, b"me\0\x03xyz\x05\x01a\x02bc"),
+        login(secure | 1 << 20, b"me\0\0\x1b\x01a\x02bc\x14fencewire_capability\x01x\x07"),
         login(1 << 9 | 1, b"me\0xyz\0"),
     ]
 }

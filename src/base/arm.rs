@@ -70,13 +70,16 @@ pub enum Removable {
     TargetOverlay,
     /// A target's marker is there before its database is.
     TargetMarker,
+    /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
+    /// came.
+    CapabilitySecret,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -105,6 +108,7 @@ impl Removable {
         Self::CapabilityLife,
         Self::TargetOverlay,
         Self::TargetMarker,
+        Self::CapabilitySecret,
         Self::FreshRights,
     ];
 
@@ -140,6 +144,7 @@ impl Removable {
             Self::CapabilityLife => "capability-life",
             Self::TargetOverlay => "target-overlay",
             Self::TargetMarker => "target-marker",
+            Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
         }
     }

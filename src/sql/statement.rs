@@ -115,13 +115,17 @@ impl Shape {
     pub(super) const CHANGES_SCHEMA: u32 = 1 << 13;
     pub(super) const XA: u32 = 1 << 14;
     pub(super) const OPENS_CURSOR: u32 = 1 << 15;
+    pub(super) const CAPABILITY: u32 = 1 << 16;
+    pub(super) const RESETS_SESSION: u32 = 1 << 17;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
         Self(Self::EMPTY)
     }
 
-    /// A text that couldn't be read: everything that might be true of it is.
+    /// A text that couldn't be read: everything that might be true of it is. But not that it names
+    /// the capability, which would have it refused at open gates: a secret in it is found by its
+    /// form (`wire/shared/capability.rs`).
     pub(super) const fn unreadable() -> Self {
         Self(
             TxEffect::Mixed as u32
@@ -253,6 +257,19 @@ impl Shape {
         self.has(Self::OPENS_CURSOR)
     }
 
+    /// Some statement sets or resets the session's capability, in whatever way.
+    #[must_use]
+    pub const fn sets_capability(self) -> bool {
+        self.has(Self::CAPABILITY)
+    }
+
+    /// PostgreSQL: some statement is `RESET ALL` or `DISCARD ALL`: settings are as they were at the
+    /// session's start.
+    #[must_use]
+    pub const fn resets_session(self) -> bool {
+        self.has(Self::RESETS_SESSION)
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
@@ -284,6 +301,8 @@ impl fmt::Debug for Shape {
             .field("changes_schema", &self.changes_schema())
             .field("xa", &self.xa())
             .field("opens_cursor", &self.opens_cursor())
+            .field("sets_capability", &self.sets_capability())
+            .field("resets_session", &self.resets_session())
             .finish()
     }
 }

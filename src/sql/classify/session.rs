@@ -6,7 +6,7 @@
 //! right rules.
 
 use super::super::lexer::TokenKind;
-use super::super::statement::{GuardBreak, Part, StatementClass};
+use super::super::statement::{GuardBreak, Part, Shape, StatementClass};
 use super::phrase::{LowerWord, Phrase};
 
 /// Settings that decide whether writes go through, or which of their triggers fire.
@@ -32,10 +32,14 @@ pub(super) fn touch(setting: &[u8], harmless: StatementClass) -> Part {
     Part { lexing: is_one_of(LEXING), ..Part::of(harmless) }
 }
 
-/// The setting named at `at`, which may have a prefix: `ext.name`. No such setting is special.
+/// The setting named at `at`, which may have a prefix: `ext.name`. No such setting of the engine's
+/// is special; the one of the proxy's own is told.
 fn touch_named(text: Phrase<'_>, at: usize) -> Part {
     if text.is_kind(at + 1, TokenKind::Dot) {
-        return Part::of(StatementClass::Session);
+        let named = |at, name| LowerWord::of(text, at).as_str().eq_ignore_ascii_case(name);
+        let own = named(at, "fencewire") && named(at + 2, "capability");
+        let extra = if own { Shape::CAPABILITY } else { 0 };
+        return Part { extra, ..Part::of(StatementClass::Session) };
     }
     match text.kind(at) {
         Some(TokenKind::Word) => touch(text.bytes(at), StatementClass::Session),
@@ -88,7 +92,12 @@ fn mode(text: Phrase<'_>) -> Part {
 }
 
 const fn back_to_start_values() -> Part {
-    Part { breaks: GuardBreak::Reset, lexing: true, ..Part::of(StatementClass::Session) }
+    Part {
+        breaks: GuardBreak::Reset,
+        lexing: true,
+        extra: Shape::RESETS_SESSION,
+        ..Part::of(StatementClass::Session)
+    }
 }
 
 /// `RESET ALL`, `RESET setting` and the forms with more words.

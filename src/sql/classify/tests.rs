@@ -52,6 +52,28 @@ fn every_case_has_its_class() {
 }
 
 #[test]
+fn whatever_names_the_capability_is_told_and_stays_a_session_setting() {
+    for text in [
+        "SET fencewire.capability = 'x'",
+        "set session FENCEWIRE.Capability to default",
+        "SET LOCAL \"fencewire\".\"CAPABILITY\" = E'x'",
+        "BEGIN; SET fencewire . capability = x",
+        "RESET fencewire.capability",
+    ] {
+        assert!(of(text).shape().sets_capability(), "{text}");
+        assert!(class(text) <= StatementClass::Session, "{text}");
+    }
+    for text in ["SET fencewire.other = 1", "SET capability = 1", "SELECT 1", "RESET a.capability"]
+    {
+        assert!(!of(text).shape().sets_capability(), "{text}");
+    }
+    for text in ["RESET ALL", "DISCARD ALL", "SELECT 1; DISCARD ALL"] {
+        assert!(of(text).shape().resets_session(), "{text}");
+    }
+    assert!(!of("DISCARD PLANS").shape().resets_session());
+}
+
+#[test]
 fn one_classifier_answers_like_a_fresh_one() {
     let mut shared = classifier();
     for round in 0..2 {

@@ -151,7 +151,9 @@ fn transaction(text: Phrase<'_>, scoped: bool, context: &mut Context<'_>) -> Par
 /// One assignment.
 fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange) -> Part {
     if text.is_kind(0, TokenKind::Variable) && assigns(text, 0) {
-        return value(text.rest(2), context);
+        let part = value(text.rest(2), context);
+        let extra = if is_capability(text.bytes(0)) { Shape::CAPABILITY } else { 0 };
+        return Part { extra: part.extra | extra, ..part };
     }
     if text.is(0, "names") || text.is_any(0, &["charset"]) && !assigns(text, 0) {
         return charset(text, 1, context, change);
@@ -195,6 +197,16 @@ fn item(text: Phrase<'_>, context: &mut Context<'_>, change: &mut SessionChange)
         touched.extra &= !Shape::CHANGES_AUTOCOMMIT;
     }
     strongest(strongest(part, touched), value(given, context))
+}
+
+/// Whether a variable is the proxy's own, `@name` with or without quotes.
+fn is_capability(variable: &[u8]) -> bool {
+    let name = variable.strip_prefix(b"@").unwrap_or_default();
+    let name = match name {
+        [b'`' | b'\'' | b'"', inner @ .., _] => inner,
+        plain => plain,
+    };
+    name.eq_ignore_ascii_case(b"fencewire_capability")
 }
 
 fn strongest(one: Part, other: Part) -> Part {

@@ -79,6 +79,22 @@ fn read_cases() -> impl Iterator<Item = (StatementClass, MyLexing, &'static str)
 }
 
 #[test]
+fn whatever_names_the_capability_is_told_and_stays_a_session_setting() {
+    for text in [
+        "SET @fencewire_capability = 'x'",
+        "set @`Fencewire_Capability` := null",
+        "SET @a = 1, @fencewire_capability = 'x'",
+        "SET @fencewire_capability = 'x'; SET @a = 1",
+    ] {
+        assert!(of(text).shape().sets_capability(), "{text}");
+        assert!(class(text) <= StatementClass::Session, "{text}");
+    }
+    for text in ["SET @fencewire_capability_2 = 1", "SET @a = @fencewire_capability", "SELECT 1"] {
+        assert!(!of(text).shape().sets_capability(), "{text}");
+    }
+}
+
+#[test]
 fn every_case_has_its_class() {
     let found = |lexing, text: &str| under(text.as_bytes(), lexing).class();
     let wrong: Vec<String> = cases()

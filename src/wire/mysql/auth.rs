@@ -18,9 +18,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::base::limits;
 use crate::tls::Stream;
+use crate::wire::mysql::attributes;
 use crate::wire::mysql::frame::{self, HEADER};
 use crate::wire::mysql::own_key::{self, KeyPair, RsaError};
 use crate::wire::mysql::startup::Login;
+use crate::wire::shared::capability::Offered;
 
 /// The engine's first bytes of a packet.
 const OK: u8 = 0;
@@ -335,6 +337,15 @@ impl<'a> ChangeUser<'a> {
         let length = u8::try_from(auth.len()).unwrap_or(u8::MAX);
         [self.head, &[length], auth, self.middle, plugin, &[0], self.tail].concat()
     }
+}
+
+/// Takes capabilities out of a COM_CHANGE_USER. `None` when there are none: it stays as it is.
+pub(crate) fn take_capabilities(payload: &[u8]) -> Option<(Vec<u8>, Vec<Offered>)> {
+    let tail = ChangeUser::parse(payload).map_or(payload, |change| change.tail);
+    let head = payload.get(..payload.len() - tail.len()).unwrap_or_default();
+    let (tail, mut offered) = attributes::take(tail)?;
+    offered.retain(|one| !one.is_empty());
+    Some(([head, &tail].concat(), offered))
 }
 
 /// Without a password nothing is encrypted: a NUL alone, or nothing at all.

@@ -8,10 +8,12 @@ use bytes::BytesMut;
 
 use crate::base::arm::{Removable, removed};
 use crate::base::limits;
+use crate::fence::code::Denial;
 use crate::gate::admission::Refusal;
 use crate::sql::{Classified, Classifier, MyEncoding};
 use crate::wire::mysql::attributes;
-use crate::wire::mysql::auth::Letters;
+use crate::wire::mysql::auth::{self, Letters};
+use crate::wire::mysql::bearing::Shown;
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::commands::{Command, Judge};
 use crate::wire::mysql::conversation::{Conversation, Entry, Inbound};
@@ -19,6 +21,7 @@ use crate::wire::mysql::frame::{self, HEADER, Header};
 use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
+use crate::wire::shared::capability::{Offered, Said, Tongue, holds_secret, said, stays_as_it_is};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
 
@@ -130,6 +133,18 @@ pub(crate) fn sort(
     }
 }
 
+/// What a program is to the session's capability.
+enum Turn {
+    /// Nothing.
+    None,
+    /// It shows one that is alive; this payload, which hasn't got it, goes in its place.
+    Shows(Vec<u8>),
+    /// It shows an empty one, which is nothing, and this payload goes in its place.
+    Hides(Vec<u8>),
+    /// It gives it up.
+    GivesUp,
+}
+
 /// One packet being ruled on.
 struct Packet<'m, 'o, 'd> {
     header: Header,
@@ -233,33 +248,117 @@ impl Packet<'_, '_, '_> {
             self.refuse(Box::new(refusal));
             return Ruling::Drop;
         }
+        let bore = self.conversation.seats.capability().cloned();
+        let turn = match self.turn(&program) {
+            Ok(turn) => turn,
+            Err(ruling) => return ruling,
+        };
         match self.conversation.enter(&program, self.desk.now_ms, self.out) {
             Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
             Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
                 self.conversation.leave_hold(Parting::Admitted);
-                self.forward(program, entry)
+                self.forward(program, entry, turn)
             }
-            Err(refusal) => match self.conversation.hold(refusal, self.size, self.desk.now_ms) {
-                Ok(()) => Ruling::Stop(Stop::Held),
-                Err(refusal) => {
-                    self.refuse(refusal);
-                    Ruling::Drop
+            Err(refusal) => {
+                if matches!(turn, Turn::Shows(_)) && !self.conversation.seats.is_holding() {
+                    self.conversation.seats.bear(bore);
                 }
-            },
+                match self.conversation.hold(refusal, self.size, self.desk.now_ms) {
+                    Ok(()) => Ruling::Stop(Stop::Held),
+                    Err(refusal) => {
+                        self.refuse(refusal);
+                        Ruling::Drop
+                    }
+                }
+            }
         }
     }
 
-    fn forward(&mut self, program: Program, entry: Entry) -> Ruling {
+    /// What a program is to the session's capability. One that shows a live one is admitted by it.
+    fn turn(&mut self, program: &Program) -> Result<Turn, Ruling> {
+        let (offered, instead) = match (program.command.judge(), program.command) {
+            (Judge::Text, command) => match self.said(program) {
+                Said::Nothing => return Ok(Turn::None),
+                Said::GivesUp => {
+                    self.conversation.gives_up();
+                    return Ok(Turn::GivesUp);
+                }
+                Said::Presents(offered) => (vec![offered], self.with_stand_in(command)),
+                Said::Unclear => (vec![Offered::unclear()], Vec::new()),
+            },
+            (_, Command::ChangeUser) => match auth::take_capabilities(self.payload) {
+                None => return Ok(Turn::None),
+                Some((payload, offered)) if offered.is_empty() => {
+                    return Ok(Turn::Hides(payload));
+                }
+                Some((payload, offered)) => (offered, payload),
+            },
+            (Judge::Statement | Judge::Opcode(_) | Judge::Nothing, _) => return Ok(Turn::None),
+        };
+        match self.conversation.show(&offered, program) {
+            Shown::Borne => Ok(Turn::Shows(instead)),
+            Shown::Ask => {
+                let conversation = &mut *self.conversation;
+                self.out.inject(|buffer| conversation.ping(buffer));
+                Err(Ruling::Stop(Stop::Blocked))
+            }
+            Shown::Refused => {
+                let refusal = self.conversation.refusal(Denial::CapabilityRequired);
+                self.refuse(Box::new(refusal));
+                Err(Ruling::Drop)
+            }
+        }
+    }
+
+    /// Reads a text, and the list in front of it, for capabilities.
+    fn said(&self, program: &Program) -> Said {
+        let argument = self.payload.get(1..).unwrap_or_default();
+        let text = self.text(program.command, argument).unwrap_or_default();
+        let list = argument.get(..argument.len() - text.len()).unwrap_or_default();
+        if holds_secret(list) {
+            return Said::Unclear;
+        }
+        let sets = program.classified.as_ref().is_some_and(|text| text.shape().sets_capability());
+        said(Tongue::MySql, text, sets, self.is_whole())
+    }
+
+    /// The command with another text in the place of its own.
+    fn with_stand_in(&self, command: Command) -> Vec<u8> {
+        let argument = self.payload.get(1..).unwrap_or_default();
+        let text = self.text(command, argument).unwrap_or_default();
+        let head = self.payload.get(..self.payload.len() - text.len()).unwrap_or_default();
+        [head, Tongue::MySql.stand_in().as_bytes()].concat()
+    }
+
+    fn forward(&mut self, program: Program, entry: Entry, turn: Turn) -> Ruling {
         let conversation = &mut *self.conversation;
         let changes = program.command == Command::ChangeUser;
+        let payload = match &turn {
+            Turn::Shows(payload) | Turn::Hides(payload) => payload,
+            Turn::None | Turn::GivesUp => self.payload,
+        };
         let exchange = &mut conversation.begun.exchange;
-        let instead = if changes { exchange.change_user(self.payload) } else { None };
+        let instead = if changes { exchange.change_user(payload) } else { None };
+        let instead = instead.or_else(|| match &turn {
+            Turn::Shows(payload) | Turn::Hides(payload) if !stays_as_it_is() => {
+                Some(payload.clone())
+            }
+            Turn::None | Turn::GivesUp | Turn::Shows(_) | Turn::Hides(_) => None,
+        });
         match (conversation.seats.lease(), &instead) {
             (None, _) => return broken("admitted without a lease (a bug)"),
             (Some(lease), None) => self.out.statement(lease, self.here.clone()),
-            (Some(_lease), Some(payload)) => self.out.inject(|buffer| {
+            (Some(lease), Some(payload)) => self.out.instead(lease, |buffer| {
                 frame::put(buffer, 0, payload);
             }),
+        }
+        match &turn {
+            Turn::GivesUp => conversation.gave_up(),
+            Turn::Shows(_) | Turn::Hides(_) | Turn::None if changes => {
+                conversation.changes_user(matches!(turn, Turn::Shows(_)));
+            }
+            Turn::None if program.command.resets() => conversation.resets(),
+            Turn::None | Turn::Shows(_) | Turn::Hides(_) => {}
         }
         if program.command == Command::Prepare {
             let home = conversation.home();
@@ -364,15 +463,21 @@ impl Packet<'_, '_, '_> {
         }
     }
 
+    fn is_whole(&self) -> bool {
+        self.payload.len() == self.header.payload && !self.header.goes_on()
+    }
+
+    /// The text behind a command's first byte; `None` if where it begins can't be told.
+    fn text<'t>(&self, command: Command, argument: &'t [u8]) -> Option<&'t [u8]> {
+        let agreed = self.conversation.begun.agreed.has(bits::QUERY_ATTRIBUTES);
+        let with_list = command == Command::Query && agreed;
+        if with_list { attributes::text(argument) } else { Some(argument) }
+    }
+
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
-        let conversation = &*self.conversation;
-        let lexing = conversation.lexing();
-        let whole = self.payload.len() == self.header.payload && !self.header.goes_on();
-        let with_list =
-            command == Command::Query && conversation.begun.agreed.has(bits::QUERY_ATTRIBUTES);
-        let text = if with_list { attributes::text(argument) } else { Some(argument) };
-        match text {
-            Some(text) if whole => self.desk.classifier.classify(text, lexing),
+        let lexing = self.conversation.lexing();
+        match self.text(command, argument) {
+            Some(text) if self.is_whole() => self.desk.classifier.classify(text, lexing),
             Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
         }
     }

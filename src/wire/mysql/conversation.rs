@@ -22,6 +22,7 @@ use crate::gate::registry::Gates;
 use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass};
 use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
 use crate::wire::mysql::auth::Exchange;
+use crate::wire::mysql::bearing::Bearing;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::commands::{self, Command, Reply};
 use crate::wire::mysql::cursors::Cursors;
@@ -137,6 +138,8 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(crate) seats: Seats,
+    /// The capability that the session shows, beside what its seats bear.
+    pub(crate) bearing: Bearing,
     pub(crate) tracker: Tracker,
     pub(crate) inbound: Inbound,
     pub(crate) prepared: Prepared,
@@ -200,6 +203,7 @@ impl Conversation {
         lexing.encoding = MyEncoding::from_collation(u16::from(begun.charset), server.flavour);
         let mut conversation = Self {
             seats: Seats::new(gates, seat),
+            bearing: Bearing::default(),
             tracker: Tracker::new(rules(begun.agreed)),
             inbound: Inbound::Commands,
             prepared: Prepared::default(),
@@ -413,7 +417,10 @@ impl Conversation {
     /// proxy's own goes out.
     fn quiet(&mut self, to_engine: &mut BytesMut) {
         match self.stand {
-            Stand::Outside => self.seats.release(),
+            Stand::Outside => {
+                self.seats.release();
+                self.bearing_goes_on();
+            }
             Stand::Inside { .. } => {
                 self.seats.set_unsure(false);
                 self.seats.pause();

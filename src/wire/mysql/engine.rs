@@ -190,7 +190,8 @@ const fn is_report(seen: Seen, first: u8) -> bool {
 
 /// What of the fence's an error is, if it is any of it.
 fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
-    let refused = conversation.is_guards_refusal(errno, packet).then_some(Denial::WriteFenced);
+    let refused = conversation.is_guards_refusal(errno, packet);
+    let refused = refused.then(|| conversation.guard_denial());
     refused.or_else(|| conversation.forced_denial(errno))
 }
 

@@ -121,13 +121,15 @@ impl Conversation {
         self.run(Whose::Rollback, ROLLBACK, to_engine);
     }
 
-    /// A transaction whose reads are fenced is rolled back (wire.md W11); the client has been told.
+    /// A transaction whose reads are fenced, or whose capability has died, is rolled back (wire.md
+    /// W11); the client has been told.
     /// One that had nothing to do with the schema that refused stays, as behind any error (W10).
     pub(crate) fn give_up_transaction(&mut self, refusal: &Refusal, to_engine: &mut BytesMut) {
         let concerned = matches!(self.stand, Stand::Inside { .. })
             && self.seats.holds_lease_of(&refusal.namespace);
-        if refusal.denial == Denial::ReadFenced && concerned && self.forced == Forced::No {
-            self.forced_why = Denial::ReadFenced;
+        let ends = self.ends_transaction(refusal.denial);
+        if ends && concerned && self.forced == Forced::No {
+            self.forced_why = refusal.denial;
             self.roll_back(0, true, to_engine);
         }
     }

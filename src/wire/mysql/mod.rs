@@ -1,13 +1,15 @@
 //! The MySQL relay: packets forwarded as the bytes they are, statements under a lease.
 //!
 //! Reading order: `frame`, `capabilities`, `commands`, `answers`, `attributes`, `prepared`,
-//! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `forced` and `effects`,
+//! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `forced`, `bearing` and
+//! `effects`,
 //! then the two directions `client` and `engine`, then the parts that do I/O: `startup`, `own_key`,
 //! `auth`, `endpoint`, `relay`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod attributes;
 pub(crate) mod auth;
+pub(crate) mod bearing;
 pub(crate) mod capabilities;
 pub(crate) mod client;
 pub(crate) mod commands;

@@ -56,7 +56,8 @@ pub(crate) fn typed_error(out: &mut BytesMut, sequence: u8, refusal: &Refusal, s
     error(out, sequence, refusal.denial.errno(), sqlstate, &typed_text(refusal));
 }
 
-fn typed_text(refusal: &Refusal) -> String {
+/// The text of one.
+pub(crate) fn typed_text(refusal: &Refusal) -> String {
     let denial = refusal.denial;
     let policy = &refusal.published.policy;
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();

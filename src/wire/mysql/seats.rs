@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use crate::base::ids::{Generation, Namespace};
 use crate::gate::admission::{Guard, Refusal, Seat};
+use crate::gate::capability::Capability;
 use crate::gate::drain::Reading;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::{Order, Running, Slot, Stamp};
 use crate::sql::StatementClass;
+use crate::wire::shared::capability::{Orders, same};
 
 /// Which schemas a program reaches beside the default one.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,10 @@ pub(crate) struct Seats {
     elsewhere: Vec<Lease>,
     /// The leases that were held before the last admission, as they were then.
     before: (Option<Stamp>, Vec<Stamp>),
+    /// What the session shows: the seat at its namespace's gate bears it.
+    capability: Option<Capability>,
+    /// Slots of seats at the default schema's gate that were left for others there.
+    former: Orders,
     /// The gates of this engine, and how many gates there were when the list was made.
     engine_gates: (u64, Vec<Arc<Gate>>),
     /// One of them is of a schema that the engine may take for the default one.
@@ -47,15 +53,57 @@ pub(crate) struct Seats {
 
 impl Seats {
     pub(crate) fn new(gates: Arc<Gates>, home: Arc<Seat>) -> Self {
-        let engine_gates = (0, Vec::new());
         Self {
             gates,
             home,
             lease: None,
             elsewhere: Vec::new(),
             before: (None, Vec::new()),
-            engine_gates,
+            capability: None,
+            former: Orders::default(),
+            engine_gates: (0, Vec::new()),
             has_twin: false,
+        }
+    }
+
+    /// All gates.
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// The capability that the session shows.
+    pub(crate) const fn capability(&self) -> Option<&Capability> {
+        self.capability.as_ref()
+    }
+
+    /// Shows another capability from now on, or none. Only while nothing is held.
+    pub(crate) fn bear(&mut self, capability: Option<Capability>) {
+        debug_assert!(!self.is_holding(), "a lease stays with the seat it was given at");
+        let unchanged = match (&self.capability, &capability) {
+            (None, None) => true,
+            (Some(one), Some(other)) => same(one, other),
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if unchanged {
+            return;
+        }
+        self.capability = capability;
+        let seat = self.seat_at(Arc::clone(self.home.gate()));
+        let left = std::mem::replace(&mut self.home, seat);
+        // One may be open without a transaction, and so without a lease.
+        self.home.set_cursor(left.slot().has_cursor());
+        self.former.left(left.slot(), self.home.slot());
+    }
+
+    /// A seat beside the home one, at whatever gate: with the capability at its own, and nowhere
+    /// else.
+    fn seat_at(&self, gate: Arc<Gate>) -> Arc<Seat> {
+        let own = |capability: &&Capability| capability.namespace() == gate.namespace();
+        let capability = self.capability.as_ref().filter(own).cloned();
+        let seat = self.home.take_beside(gate);
+        match capability {
+            Some(capability) => seat.bearing(capability),
+            None => seat,
         }
     }
 
@@ -249,7 +297,7 @@ impl Seats {
         if let Some(lease) = held.find(|lease| Arc::ptr_eq(lease.seat().gate(), gate)) {
             return lease.extend(class, true);
         }
-        let (lease, guard) = self.home.take_beside(Arc::clone(gate)).begin(class, now_ms)?;
+        let (lease, guard) = self.seat_at(Arc::clone(gate)).begin(class, now_ms)?;
         self.elsewhere.push(lease);
         Ok(guard)
     }
@@ -306,7 +354,7 @@ impl Seats {
         let held = self.elsewhere.iter().position(there).map(|at| self.elsewhere.swap_remove(at));
         let home = match &held {
             Some(lease) => Arc::clone(lease.seat()),
-            None => self.home.take_beside(gate),
+            None => self.seat_at(gate),
         };
         self.elsewhere.extend(std::mem::replace(&mut self.lease, held));
         self.home = home;
@@ -318,6 +366,7 @@ impl Seats {
         let others = self.elsewhere.iter().map(|lease| lease.seat().slot().take_orders());
         let mut orders = vec![self.home.slot().take_orders()];
         orders.extend(others);
+        orders.extend(self.former.slots().map(|slot| slot.take_orders()));
         orders.retain(|(order, _)| !order.is_none());
         orders
     }

@@ -19,7 +19,8 @@ use tokio::time::timeout;
 
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
-use crate::gate::admission::Seat;
+use crate::gate::admission::{Refusal, Seat};
+use crate::gate::capability::Capability;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::{MyEncoding, MyServer};
@@ -27,16 +28,19 @@ use crate::telemetry::spawn::PanicReport;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::mysql::auth::{self, AuthEnd, Bridge, Exchange, Welcome};
+use crate::wire::mysql::bearing;
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::conversation::{Begun, Conversation};
 use crate::wire::mysql::effects::NO_SCHEMA;
 use crate::wire::mysql::endpoint::{Endpoint, Greeted};
 use crate::wire::mysql::frame;
 use crate::wire::mysql::own_key::OwnKey;
+use crate::wire::mysql::refusal;
 use crate::wire::mysql::relay::{End, Relay};
 use crate::wire::mysql::startup::{self, Arrived, Greeting, Knock, Login};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
-use crate::wire::shared::denials::Denials;
+use crate::wire::shared::capability;
+use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
@@ -81,7 +85,7 @@ struct Farewell {
     /// The packet's number; 0 before the greeting, and then without an SQLSTATE.
     sequence: u8,
     errno: u16,
-    sqlstate: &'static str,
+    sqlstate: String,
     text: String,
 }
 
@@ -102,10 +106,10 @@ impl<E: std::error::Error> From<E> for NoSession {
 fn tell(
     client: Stream,
     sequence: u8,
-    (errno, sqlstate): (u16, &'static str),
+    (errno, sqlstate): (u16, &str),
     text: impl ToString,
 ) -> NoSession {
-    let text = text.to_string();
+    let (sqlstate, text) = (sqlstate.to_owned(), text.to_string());
     NoSession::Tell(Box::new(Farewell { client, sequence, errno, sqlstate, text }))
 }
 
@@ -171,6 +175,8 @@ struct Ready<'a> {
     target: Target<Endpoint>,
     exchange: Exchange,
     welcome: Welcome,
+    /// What the login showed.
+    capability: Option<Capability>,
     /// What the gates had counted before the login went to the engine.
     looks: u64,
 }
@@ -220,12 +226,23 @@ async fn prepare<'a>(
             return Err(tell(arrived.client, sequence, UNKNOWN_DATABASE, reason));
         }
     };
+    let capability = match shown(&arrived.login, &target, shared) {
+        Ok(capability) => capability,
+        Err(refusal) => {
+            shared.denials.count(refusal.denial, Surface::Mysql);
+            let sqlstate = shared.denials.sqlstate(refusal.denial);
+            let code = (refusal.denial.errno(), sqlstate);
+            let sequence = arrived.sequence.wrapping_add(1);
+            return Err(tell(arrived.client, sequence, code, refusal::typed_text(&refusal)));
+        }
+    };
     let (arrived, host) = if target.endpoint.name() == host.endpoint.name() {
         (arrived, host)
     } else {
         elsewhere(arrived, host, &target).await?
     };
-    log_in(place, arrived, host, target, shared).await.map(Box::new)
+    let ready = log_in(place, arrived, host, target, shared).await?;
+    Ok(Box::new(Ready { capability, ..ready }))
 }
 
 /// Connects to the engine that is to greet.
@@ -276,6 +293,19 @@ fn resolve(
             .to_owned());
     };
     shared.directory.resolve(engine, name)
+}
+
+/// The capability that the login shows, if it shows any: all that it offers must be live ones that
+/// count for its schema.
+fn shown(
+    login: &Login,
+    target: &Target<Endpoint>,
+    shared: &Shared,
+) -> Result<Option<Capability>, Refusal> {
+    bearing::find_all(&shared.gates, &target.namespace, &login.offered).map_err(|()| {
+        let gate = shared.gates.known(&target.namespace);
+        capability::refusal(gate.as_ref(), &target.namespace)
+    })
 }
 
 /// The client's database is on another engine: has the client prove its password for that one.
@@ -367,7 +397,19 @@ async fn log_in<'a>(
     };
     match outcome {
         Ok(welcome) => {
-            Ok(Ready { place, client, engine, login, greeting, target, exchange, welcome, looks })
+            let capability = None;
+            Ok(Ready {
+                place,
+                client,
+                engine,
+                login,
+                greeting,
+                target,
+                exchange,
+                welcome,
+                capability,
+                looks,
+            })
         }
         Err(end @ (AuthEnd::EngineGone | AuthEnd::Password(_))) => {
             let text = format!("engine {}: {end}; look at the engine's log", endpoint.name());
@@ -418,7 +460,8 @@ async fn run(
     let (killer, endpoint) = (Arc::clone(&shared.killer), Arc::clone(&target.endpoint));
     let canceller = Box::new(move || killer.kill_query(endpoint.name(), greeting.thread));
     let gates = Arc::clone(&shared.gates);
-    let conversation = Conversation::new(seat, gates, Arc::clone(&shared.denials), begun);
+    let mut conversation = Conversation::new(seat, gates, Arc::clone(&shared.denials), begun);
+    conversation.begin_bearing(ready.capability);
     // Boxed, so that it is in this session's memory once, not in each future that it moved through.
     let relay = Box::new(Relay::new(
         (client_stream, from_client),

@@ -4,7 +4,8 @@
 //! protocol the server speaks first, and what it says holds the nonce that passwords are mixed
 //! with: so the engine is connected to before the client hears anything, and gets to see the
 //! engine's own greeting, less what the proxy can't relay. Greeting and login are edited in place
-//! rather than built anew from parsed values, so that what isn't understood stays as it was.
+//! rather than built anew from parsed values, so that what isn't understood stays as it was. A
+//! capability among the connection attributes is taken out as the login is read.
 //!
 //! Packets are bounded in size and read to their exact length, so that bytes behind a request for
 //! TLS are never taken for bytes inside it. The caller bounds the time. Called by `session.rs`.
@@ -14,9 +15,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::base::limits;
 use crate::tls::{Stream, TlsError};
+use crate::wire::mysql::attributes;
 use crate::wire::mysql::capabilities::{self as bits, Capabilities};
 use crate::wire::mysql::frame::{self, HEADER};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
+use crate::wire::shared::capability::{Offered, stays_as_it_is};
 
 /// Bytes of a login packet before the user's name; a request for TLS has no more.
 const LOGIN_HEAD: usize = 32;
@@ -160,6 +163,8 @@ pub(crate) struct Login {
     pub(crate) plugin: Option<Vec<u8>>,
     /// Connection attributes and what else is behind.
     rest: Vec<u8>,
+    /// Capabilities that were among the attributes, and are no more.
+    pub(crate) offered: Vec<Offered>,
 }
 
 impl std::fmt::Debug for Login {
@@ -196,6 +201,9 @@ impl Login {
         } else {
             (None, rest)
         };
+        let attributes = has(bits::CONNECT_ATTRS).then(|| attributes::take(rest)).flatten();
+        let (kept, offered) = attributes.unwrap_or_else(|| (rest.to_vec(), Vec::new()));
+        let rest = if stays_as_it_is() { rest.to_vec() } else { kept };
         Some(Self {
             head: *head,
             wanted,
@@ -203,7 +211,8 @@ impl Login {
             auth: auth.to_vec(),
             database: Some(database.to_vec()).filter(|name| !name.is_empty()),
             plugin,
-            rest: rest.to_vec(),
+            rest,
+            offered: offered.into_iter().filter(|one| !one.is_empty()).collect(),
         })
     }
 

@@ -31,6 +31,7 @@ use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
+mod capability;
 mod forced;
 mod guard;
 mod held;

@@ -11,7 +11,7 @@ use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
-use crate::wire::pg::client::{GUARD_DENIAL, Rest};
+use crate::wire::pg::client::Rest;
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
 use crate::wire::pg::owed::{Behind, Entry, Whose};
@@ -247,7 +247,8 @@ fn error(
     };
     let guarded = conversation.owed.front().is_some_and(|entry| entry.guarded);
     let refused = guarded && sqlstate == READ_ONLY_SQLSTATE.as_bytes();
-    let Some(denial) = forced.or(refused.then_some(GUARD_DENIAL)) else { return Ruling::Pass };
+    let refused = refused.then(|| conversation.guard_denial());
+    let Some(denial) = forced.or(refused) else { return Ruling::Pass };
     let refusal = conversation.refusal(denial);
     out.inject(|buffer| conversation.tell(buffer, &refusal, severity));
     Ruling::Drop

@@ -17,12 +17,14 @@ use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
 use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
+use crate::wire::pg::bearing::Shown;
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
 use crate::wire::pg::function_call;
 use crate::wire::pg::owed::Whose;
 use crate::wire::pg::prepared::{Known, Traits};
 use crate::wire::pg::refusal::{self, Severity, Status};
+use crate::wire::shared::capability::{Said, Tongue, said, stays_as_it_is};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
 
@@ -290,7 +292,56 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(judged.traits.tx, false, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        self.simple(judged.class, judged.traits, judged.classified.detail())
+        match said(Tongue::Postgres, text, judged.classified.shape().sets_capability(), whole) {
+            Said::Nothing => self.simple(judged.class, judged.traits, judged.classified.detail()),
+            Said::Unclear => self.refuse(false),
+            Said::GivesUp => {
+                self.conversation.gives_up();
+                let ruling = self.simple(judged.class, judged.traits, None);
+                self.given_up(ruling)
+            }
+            Said::Presents(offered) => match self.conversation.show(&offered) {
+                Shown::Refused => self.refuse(false),
+                Shown::Wait => Ruling::Stop(Stop::Blocked),
+                Shown::Borne => {
+                    let ruling = self.simple(judged.class, judged.traits, None);
+                    self.instead(ruling, |buffer| {
+                        refusal::query(buffer, Tongue::Postgres.stand_in());
+                    })
+                }
+            },
+        }
+    }
+
+    /// Refuses what isn't a way to show a capability, or shows none that is alive here.
+    fn refuse(&mut self, extended: bool) -> Ruling {
+        let refusal = Box::new(self.conversation.refusal(Denial::CapabilityRequired));
+        if extended {
+            self.conversation.refuse_extended(refusal, self.out, self.to_client);
+        } else {
+            self.conversation.refuse_simple(refusal, self.out, self.to_client);
+        }
+        Ruling::Drop
+    }
+
+    /// Where a statement with a secret in it may go on, has another one go in its place.
+    fn instead(&mut self, ruling: Ruling, write: impl FnOnce(&mut BytesMut)) -> Ruling {
+        match (ruling, &self.conversation.lease) {
+            (ruling, _) if stays_as_it_is() => return ruling,
+            (Ruling::Statement, Some(lease)) => self.out.instead(lease, write),
+            (Ruling::Statement | Ruling::Continuation, _) => {
+                return broken("a capability without a lease (a bug)");
+            }
+            (stopped @ (Ruling::Drop | Ruling::Stop(_)), _) => return stopped,
+        }
+        Ruling::Drop
+    }
+
+    fn given_up(&mut self, ruling: Ruling) -> Ruling {
+        if matches!(ruling, Ruling::Statement) {
+            self.conversation.gave_up();
+        }
+        ruling
     }
 
     fn function_call(&mut self) -> Ruling {
@@ -394,6 +445,31 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(judged.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
+        let sets = judged.classified.shape().sets_capability();
+        match said(Tongue::Postgres, text.unwrap_or(rest), sets, self.is_whole()) {
+            Said::Nothing => self.parse_text(name, &judged),
+            Said::Unclear => self.refuse(true),
+            Said::GivesUp => {
+                self.conversation.gives_up();
+                let ruling = self.parse_text(name, &judged);
+                self.given_up(ruling)
+            }
+            // As it is parsed: it is the session's, and not a value that comes with the Bind.
+            Said::Presents(offered) => match self.conversation.show(&offered) {
+                Shown::Refused => self.refuse(true),
+                Shown::Wait => Ruling::Stop(Stop::Blocked),
+                Shown::Borne => {
+                    let ruling = self.parse_text(name, &judged);
+                    let types = frame::text(rest).map_or(&[][..], |(_, types)| types);
+                    let stand_in = Tongue::Postgres.stand_in().as_bytes();
+                    let body = [name, b"\0", stand_in, b"\0", types].concat();
+                    self.instead(ruling, |buffer| frame::put(buffer, b'P', &body))
+                }
+            },
+        }
+    }
+
+    fn parse_text(&mut self, name: &[u8], judged: &Judged) -> Ruling {
         // A named statement is judged when it is bound; preparing it runs nothing of it. But the
         // engine takes a write's table locks to prepare it, and would have it wait for the fence's.
         let closed = !self.conversation.seat.gate().word().writes_open();
@@ -553,6 +629,9 @@ fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>
     if traits.opens_cursor {
         conversation.seat.set_cursor(true);
     }
+    if traits.resets_session {
+        conversation.resets();
+    }
     if let Some(detail) = detail {
         for (name, class) in &detail.prepares {
             conversation.prepared.prepared_by_sql(name, *class);
@@ -570,6 +649,3 @@ pub(crate) fn protocol_error(to_client: &mut BytesMut, what: &str) {
         "The connection is closed; this is a fault of the client or of something in between.",
     );
 }
-
-/// The denial for what a guarded engine refused by itself (W15).
-pub(crate) const GUARD_DENIAL: Denial = Denial::WriteFenced;

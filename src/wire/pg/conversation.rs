@@ -20,6 +20,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
+use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::owed::{self, Behind, Owed, Whose};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
@@ -80,6 +81,8 @@ pub(crate) struct Conversation {
     pub(crate) lease: Option<Lease>,
     pub(crate) owed: Owed,
     pub(crate) prepared: Prepared,
+    /// The capability that the session shows, beside what its seat bears.
+    pub(crate) bearing: Bearing,
     pub(crate) status: Status,
     pub(crate) mode: Mode,
     pub(crate) discard: Discard,
@@ -145,6 +148,7 @@ impl Conversation {
             lease: None,
             owed: Owed::default(),
             prepared: Prepared::default(),
+            bearing: Bearing::default(),
             status: Status::Idle,
             mode,
             discard: Discard::Nothing,
@@ -189,6 +193,7 @@ impl Conversation {
             || self.guard_on
             || self.lexing_uncertain
             || self.forced != Forced::No
+            || self.bearing.must_wait()
             || self.owed.is_full()
     }
 
@@ -620,6 +625,7 @@ impl Conversation {
             for (_, lease) in self.elsewhere.drain() {
                 lease.answered();
             }
+            self.bearing_goes_on();
         } else if let Some(lease) = &mut self.lease {
             lease.paused();
         }

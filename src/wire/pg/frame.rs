@@ -4,6 +4,8 @@
 //! understand (wire.md W22). Pure. Used by both directions of the relay. It doesn't know what a
 //! type means beyond the few names below.
 
+use bytes::{BufMut as _, BytesMut};
+
 use crate::base::limits::FRAME_LENGTH_MAX;
 
 /// Bytes of a header: type and length.
@@ -42,6 +44,13 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Option<Header>, BadLength> {
 pub(crate) fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some((bytes.get(..end)?, bytes.get(end + 1..)?))
+}
+
+/// Appends a message. Its body is at most a gigabyte: it came as part of one of a client's.
+pub(crate) fn put(out: &mut BytesMut, tag: u8, body: &[u8]) {
+    out.put_u8(tag);
+    out.put_u32(u32::try_from(body.len() + 4).unwrap_or(u32::MAX));
+    out.put_slice(body);
 }
 
 #[cfg(test)]

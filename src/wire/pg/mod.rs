@@ -1,11 +1,12 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `held`, then
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `bearing`, `held`, then
 //! the two directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`,
 //! `relay`, `cancel`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod auth;
+pub(crate) mod bearing;
 pub mod cancel;
 pub(crate) mod client;
 pub(crate) mod conversation;
@@ -16,6 +17,7 @@ mod function_call;
 #[doc(hidden)]
 pub mod fuzzing;
 pub(crate) mod held;
+pub(crate) mod options;
 pub(crate) mod owed;
 pub(crate) mod prepared;
 pub(crate) mod refusal;

@@ -23,6 +23,8 @@ pub(crate) struct Traits {
     pub(crate) databases: bool,
     /// Rows may wait in a cursor behind it.
     pub(crate) opens_cursor: bool,
+    /// Settings are behind it as they were at the login, the capability among them.
+    pub(crate) resets_session: bool,
 }
 
 impl Traits {
@@ -36,6 +38,7 @@ impl Traits {
             changes_lexing: false,
             databases: false,
             opens_cursor: false,
+            resets_session: false,
         }
     }
 
@@ -49,6 +52,7 @@ impl Traits {
             changes_lexing: true,
             databases: true,
             opens_cursor: true,
+            resets_session: false,
         }
     }
 
@@ -62,6 +66,7 @@ impl Traits {
             changes_lexing: shape.changes_lexing(),
             databases: classified.detail().is_some_and(Detail::reaches_databases),
             opens_cursor: shape.opens_cursor(),
+            resets_session: shape.resets_session(),
         }
     }
 }
@@ -338,6 +343,7 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         changes_lexing: one.changes_lexing || other.changes_lexing,
         databases: one.databases || other.databases,
         opens_cursor: one.opens_cursor || other.opens_cursor,
+        resets_session: one.resets_session || other.resets_session,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }

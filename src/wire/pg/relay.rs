@@ -23,6 +23,7 @@ use bytes::BytesMut;
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
+use crate::base::ids::Generation;
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Order;
@@ -135,7 +136,13 @@ impl Relay {
     }
 
     fn obey(&mut self) {
-        let (order, before) = self.conversation.seat.slot().take_orders();
+        let orders: Vec<_> = self.conversation.take_orders().collect();
+        for (order, before) in orders {
+            self.obey_one(order, before);
+        }
+    }
+
+    fn obey_one(&mut self, order: Order, before: Generation) {
         if order.has(Order::ROLL_BACK) {
             self.note_midway();
             let midway = self.client.rest.bytes > 0;

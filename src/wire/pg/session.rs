@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
 use crate::base::limits;
-use crate::gate::admission::Seat;
+use crate::gate::admission::{Refusal, Seat};
+use crate::gate::capability::Capability;
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
@@ -22,6 +23,7 @@ use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AuthEnd, Welcome};
+use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::cancel::{CancelKey, Cancels};
 use crate::wire::pg::conversation::{Conversation, Mode};
 use crate::wire::pg::endpoint::Endpoint;
@@ -29,7 +31,8 @@ use crate::wire::pg::refusal::{self, Severity};
 use crate::wire::pg::relay::{End, Relay};
 use crate::wire::pg::startup::{self, Startup, StartupError, Wish};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
-use crate::wire::shared::denials::Denials;
+use crate::wire::shared::capability;
+use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
@@ -101,7 +104,9 @@ struct Ready<'a> {
     startup: Startup,
     target: Target<Endpoint>,
     welcome: Welcome,
-    came_by: (EngineName, String),
+    came_by: CameBy,
+    /// What the startup packet showed.
+    capability: Option<Capability>,
     /// What the gates had counted before the login went to the engine.
     looks: u64,
 }
@@ -116,19 +121,8 @@ async fn prepare<'a>(
     settings: &Settings,
     shared: &'a Shared,
 ) -> Result<Option<Ready<'a>>, String> {
-    let (mut client, startup) = match startup::greet(accepted, &settings.tls).await {
-        Ok(Wish::Session(client, startup)) => (client, startup),
-        Ok(Wish::Cancel(stream, pid, key)) => {
-            shared.cancels.forward(pid, &key).await;
-            drop(stream);
-            return Ok(None);
-        }
-        Err(StartupError::TlsRequired(client)) => {
-            let message = "this listener takes encrypted connections only";
-            farewell(*client, "28000", message, "Set sslmode=require or stronger.").await;
-            return Err(message.to_owned());
-        }
-        Err(error) => return Err(error.to_string()),
+    let Some((mut client, startup)) = meet(accepted, settings, shared).await? else {
+        return Ok(None);
     };
     if !shared.directory.is_open() {
         farewell(client, "57P03", "the proxy is stopping", "Reconnect.").await;
@@ -140,22 +134,19 @@ async fn prepare<'a>(
         farewell(client, "53300", message, "Retry later.").await;
         return Err(message.to_owned());
     };
-    // As PostgreSQL reads it, an empty database is none.
-    let named = startup.parameter("database").filter(|name| !name.is_empty());
-    let asked = named.or_else(|| startup.parameter("user"));
-    let came_by = asked.map(|name| (settings.default_engine.clone(), name.to_owned()));
-    let resolved = match came_by {
-        None => Err("the startup packet names no user".to_owned()),
-        Some((engine, name)) => {
-            shared.directory.resolve(&engine, &name).map(|target| (target, (engine, name)))
-        }
-    };
-    let (target, came_by) = match resolved {
+    let (target, came_by) = match resolve(&startup, settings, shared) {
         Ok(target) => target,
         Err(reason) => {
             let hint = "Routes and engines are in the proxy's configuration.";
             farewell(client, "3D000", &reason, hint).await;
             return Err(reason);
+        }
+    };
+    let capability = match shown(&startup, &target, shared) {
+        Ok(capability) => capability,
+        Err(refusal) => {
+            refuse(client, &refusal, &shared.denials).await;
+            return Err("it showed no live capability of this database".to_owned());
         }
     };
     let mut engine = match target.endpoint.connect().await {
@@ -177,7 +168,18 @@ async fn prepare<'a>(
     };
     match outcome {
         Ok(welcome) => {
-            Ok(Some(Ready { place, client, engine, startup, target, welcome, came_by, looks }))
+            let ready = Ready {
+                place,
+                client,
+                engine,
+                startup,
+                target,
+                welcome,
+                came_by,
+                capability,
+                looks,
+            };
+            Ok(Some(ready))
         }
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
@@ -186,6 +188,85 @@ async fn prepare<'a>(
         }
         Err(end) => Err(end.to_string()),
     }
+}
+
+/// The first packets, to a startup packet. `None` for a cancel request, which is delivered.
+///
+/// # Cancel safety
+/// As for [`prepare`].
+async fn meet(
+    accepted: Accepted,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<Option<(Stream, Startup)>, String> {
+    match startup::greet(accepted, &settings.tls).await {
+        Ok(Wish::Session(client, startup)) => Ok(Some((client, startup))),
+        Ok(Wish::Cancel(stream, pid, key)) => {
+            shared.cancels.forward(pid, &key).await;
+            drop(stream);
+            Ok(None)
+        }
+        Err(StartupError::TlsRequired(client)) => {
+            let message = "this listener takes encrypted connections only";
+            farewell(*client, "28000", message, "Set sslmode=require or stronger.").await;
+            Err(message.to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A name as clients give it, with the engine it is looked up at.
+type CameBy = (EngineName, String);
+
+/// Which database is meant. As PostgreSQL reads it, an empty name is none.
+fn resolve(
+    startup: &Startup,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<(Target<Endpoint>, CameBy), String> {
+    let named = startup.parameter("database").filter(|name| !name.is_empty());
+    let Some(name) = named.or_else(|| startup.parameter("user")) else {
+        return Err("the startup packet names no user".to_owned());
+    };
+    let (engine, name) = (settings.default_engine.clone(), name.to_owned());
+    let target = shared.directory.resolve(&engine, &name)?;
+    Ok((target, (engine, name)))
+}
+
+/// A client that shows no live capability is told so, and counted.
+///
+/// # Cancel safety
+/// As for [`farewell`].
+async fn refuse(client: Stream, refusal: &Refusal, denials: &Denials) {
+    denials.count(refusal.denial, Surface::Pg);
+    let sqlstate = denials.sqlstate(refusal.denial);
+    last_word(client, |buffer| {
+        refusal::typed_error(buffer, Severity::Fatal, refusal, sqlstate);
+    })
+    .await;
+}
+
+/// The capability that the startup packet shows, if it shows any: all that it offers must be live
+/// ones of this database, and the last of them counts. A replication connection has no use for one.
+fn shown(
+    startup: &Startup,
+    target: &Target<Endpoint>,
+    shared: &Shared,
+) -> Result<Option<Capability>, Refusal> {
+    if startup.offered.is_empty() {
+        return Ok(None);
+    }
+    // Looked for, not made: nobody has proved a password yet.
+    let gate = shared.gates.known(&target.namespace);
+    let mut found = None;
+    for offered in &startup.offered {
+        let gate = gate.as_ref().filter(|_| mode(startup) == Mode::Sql);
+        found = gate.and_then(|gate| gate.present(offered.expose()));
+        if found.is_none() {
+            return Err(capability::refusal(gate, &target.namespace));
+        }
+    }
+    Ok(found)
 }
 
 /// Relays for two peers that know each other, to the session's end.
@@ -199,7 +280,7 @@ async fn run(
     counters: &Arc<WorkerCounters>,
 ) {
     let Ready { place: _place, client: client_stream, engine, startup, target, .. } = ready;
-    let (welcome, came_by) = (ready.welcome, ready.came_by);
+    let (welcome, came_by, capability) = (ready.welcome, ready.came_by, ready.capability);
     let card = Card {
         client,
         user: startup.parameter("user").unwrap_or_default().to_owned(),
@@ -207,13 +288,18 @@ async fn run(
         came_by: Some(came_by.clone()),
     };
     let id = shared.sessions.number();
-    let seat = Seat::take(shared.gates.gate(&target.namespace), id, card);
+    let gate = shared.gates.gate(&target.namespace);
+    let seat = match &capability {
+        Some(capability) => Seat::take_bearing(gate, id, card, capability.clone()),
+        None => Seat::take(gate, id, card),
+    };
     let mut conversation = Conversation::new(
         Arc::clone(&seat),
         Arc::clone(&shared.gates),
         mode(&startup),
         Arc::clone(&shared.denials),
     );
+    conversation.bearing = Bearing::of(capability);
     learn(&mut conversation, &welcome);
     // Routes may have moved while the client logged in, before anybody could tell this session.
     let leads = shared.directory.resolve(&came_by.0, &came_by.1);
@@ -309,9 +395,20 @@ fn cancel(endpoint: Arc<Endpoint>, pid: i32, key: CancelKey) -> oneshot::Receive
 ///
 /// # Cancel safety
 /// Part of it may have been sent; the connection closes.
-async fn farewell(mut client: Stream, sqlstate: &str, message: &str, hint: &str) {
+async fn farewell(client: Stream, sqlstate: &str, message: &str, hint: &str) {
+    last_word(client, |buffer| {
+        refusal::plain_error(buffer, Severity::Fatal, sqlstate, message, hint);
+    })
+    .await;
+}
+
+/// The same, whatever is written.
+///
+/// # Cancel safety
+/// As for [`farewell`].
+async fn last_word(mut client: Stream, write: impl FnOnce(&mut BytesMut)) {
     let mut buffer = BytesMut::new();
-    refusal::plain_error(&mut buffer, Severity::Fatal, sqlstate, message, hint);
+    write(&mut buffer);
     if client.write_all(&buffer).await.is_ok() {
         // The client has its error or is gone: either way the connection ends here.
         let _unheard = client.shutdown().await;

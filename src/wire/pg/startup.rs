@@ -3,7 +3,9 @@
 //! Purpose: W23 and W25 up to the point where it is known what the client wants. Everything is
 //! bounded in size; the caller bounds the time. Packets are read to their exact length, so bytes a
 //! client (or somebody in between) sends in plaintext behind an encryption request are never taken
-//! for bytes inside it: they reach the TLS handshake and break it. Called by `session.rs`.
+//! for bytes inside it: they reach the TLS handshake and break it. A capability in the startup
+//! packet is taken out as the packet is read: nothing behind that has its secret. Called by
+//! `session.rs`.
 
 use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +15,9 @@ use crate::base::limits;
 use crate::tls::{Stream, TlsError, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
+use crate::wire::pg::options;
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
+use crate::wire::shared::capability::{Offered, POSTGRES_NAME, holds_secret, stays_as_it_is};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
@@ -44,16 +48,44 @@ pub(crate) enum StartupError {
 /// A name and its value.
 type Parameter = (Vec<u8>, Vec<u8>);
 
-/// The startup packet, kept as the bytes it was.
+/// The startup packet, kept as the bytes it was, less what it offers of capabilities.
 #[derive(Debug)]
 pub(crate) struct Startup {
     /// Protocol version number.
     version: u32,
     /// Names and values, in the client's order.
     parameters: Vec<Parameter>,
+    /// Capabilities: in `options`, and as a parameter of their own name.
+    pub(crate) offered: Vec<Offered>,
 }
 
 impl Startup {
+    /// Takes the capabilities out. An offer of nothing is none.
+    fn new(version: u32, mut parameters: Vec<Parameter>) -> Self {
+        let mut offered = Vec::new();
+        let came = stays_as_it_is().then(|| parameters.clone());
+        parameters.retain_mut(|(name, value)| {
+            if name.eq_ignore_ascii_case(POSTGRES_NAME) {
+                offered.push(Offered::new(value));
+                return false;
+            }
+            if name == b"options"
+                && let Some((kept, found)) = options::take(value)
+            {
+                offered.extend(found);
+                // Also where nothing is left: of several `options` the engine takes the last.
+                *value = kept;
+            }
+            true
+        });
+        if parameters.iter().any(|(name, value)| holds_secret(name) || holds_secret(value)) {
+            // Under another name: in an application's, say, which the engine logs.
+            offered.push(Offered::unclear());
+        }
+        offered.retain(|one| !one.is_empty());
+        Self { version, parameters: came.unwrap_or(parameters), offered }
+    }
+
     /// A parameter's value as text; `None` when it isn't there or isn't UTF-8.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let (_, value) = self.parameters.iter().rev().find(|(n, _)| n == name.as_bytes())?;
@@ -70,7 +102,7 @@ impl Startup {
     #[cfg(test)]
     pub(crate) fn sample<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let owned = parameters.map(|(name, value)| (name.into(), value.into()));
-        Self { version: 3 << 16, parameters: owned.collect() }
+        Self::new(3 << 16, owned.collect())
     }
 
     /// The packet for the engine, with the database it knows the namespace by.
@@ -153,7 +185,7 @@ pub(crate) async fn greet(accepted: Accepted, tls: &ClientSideTls) -> Result<Wis
                     return Err(StartupError::TlsRequired(Box::new(stream)));
                 }
                 let parameters = parameters(&body)?;
-                return Ok(Wish::Session(stream, Startup { version, parameters }));
+                return Ok(Wish::Session(stream, Startup::new(version, parameters)));
             }
             _ => return Err(StartupError::Invalid("a protocol other than PostgreSQL's version 3")),
         }
@@ -244,12 +276,15 @@ fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
 pub(crate) fn survives_relaying(body: &[u8]) -> Result<(), String> {
     const BAD: &str = "a packet of ours is not taken";
     let Ok(first) = parameters(body) else { return Ok(()) };
-    let startup = Startup { version: 3 << 16, parameters: first };
+    let startup = Startup::new(3 << 16, first);
     let packet = startup.packet("db");
     if packet.get(..4) != Some(&u32::try_from(packet.len()).unwrap_or(0).to_be_bytes()) {
         return Err("a packet of ours has a wrong length".to_owned());
     }
     let again = parameters(packet.get(8..).ok_or(BAD)?).map_err(|_| BAD)?;
+    if !Startup::new(3 << 16, again.clone()).offered.is_empty() {
+        return Err("a capability is passed on".to_owned());
+    }
     let kept = startup.parameters.iter().zip(&again).all(|(before, after)| {
         let database = before.0 == b"database" && after.1 == b"db";
         before.0 == after.0 && (database || before.1 == after.1)
@@ -267,7 +302,7 @@ mod tests {
     #[test]
     fn the_packet_keeps_order_and_unknown_options_and_renames_the_database() {
         let body = b"user\0app\0_pq_.x\0\x31\0database\0route\0options\0-c a=b\0\0";
-        let startup = Startup { version: 196_608, parameters: parameters(body).unwrap() };
+        let startup = Startup::new(196_608, parameters(body).unwrap());
         let packet = startup.packet("app");
         let expected = b"user\0app\0_pq_.x\0\x31\0database\0app\0options\0-c a=b\0\0";
         assert_eq!(&packet[8..], expected);
@@ -276,10 +311,29 @@ mod tests {
 
     #[test]
     fn a_client_without_a_database_gets_its_users() {
-        let startup =
-            Startup { version: 196_608, parameters: parameters(b"user\0app\0\0").unwrap() };
+        let startup = Startup::new(196_608, parameters(b"user\0app\0\0").unwrap());
         assert_eq!(&startup.packet("app")[8..], b"user\0app\0\0");
         assert_eq!(&startup.packet("other")[8..], b"user\0app\0database\0other\0\0");
+    }
+
+    #[test]
+    fn a_capability_is_taken_out_and_everything_else_is_passed_on() {
+        let kept = |body: &[u8]| {
+            let startup = Startup::new(196_608, parameters(body).unwrap());
+            assert!(!format!("{startup:?}").contains("secret"));
+            let offered: Vec<_> = startup.offered.iter().map(|one| one.expose().to_vec()).collect();
+            (startup.packet("d")[8..].to_vec(), offered)
+        };
+        let secret = || vec![b"secret".to_vec()];
+        let alone = b"user\0u\0options\0-c fencewire.capability=secret\0database\0d\0\0";
+        let without = b"user\0u\0options\0\0database\0d\0\0";
+        assert_eq!(kept(alone), (without.to_vec(), secret()));
+        let named = b"user\0u\0Fencewire.Capability\0secret\0database\0d\0options\0\0\0";
+        assert_eq!(kept(named), (b"user\0u\0database\0d\0options\0\0\0".to_vec(), secret()));
+        let among = b"database\0d\0options\0-c a=b\\ c --fencewire.capability=secret  -e\0\0";
+        assert_eq!(kept(among), (b"database\0d\0options\0-c a=b\\ c -e\0\0".to_vec(), secret()));
+        let none = b"database\0d\0options\0 -c fencewire.capability= -c a=b \0\0";
+        assert_eq!(kept(none), (b"database\0d\0options\0 -c a=b \0\0".to_vec(), Vec::new()));
     }
 
     #[test]

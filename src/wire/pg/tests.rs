@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::answers;
+use super::bearing::Bearing;
 use super::client::{self, Desk, Rest, Stop};
 use super::conversation::{Action, Conversation, Entry, Forced, Mode};
 use super::prepared::Traits;
@@ -28,6 +29,7 @@ use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
+mod capability;
 mod held;
 mod implicit;
 

@@ -2,6 +2,7 @@
 
 pub mod accepted;
 pub mod address;
+pub(crate) mod capability;
 pub mod denials;
 pub(crate) mod desk;
 pub mod directory;

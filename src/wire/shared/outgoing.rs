@@ -4,8 +4,9 @@
 //! are one range of the chunk, written straight from the read buffer. Only when something is
 //! injected or left out are bytes collected in the direction's pending buffer.
 //!
-//! Invariant 1: [`Outgoing::statement`] is the only way for a client's statement to reach an
-//! engine, and it takes the lease. Used by every relay's two directions; it does no I/O.
+//! Invariant 1: [`Outgoing::statement`] and [`Outgoing::instead`] are the only ways for a client's
+//! statement to reach an engine, and they take the lease. Used by every relay's two directions; it
+//! does no I/O.
 
 use std::ops::Range;
 
@@ -34,6 +35,11 @@ impl<'a> Outgoing<'a> {
     /// Approves bytes of a client's statement, under its lease.
     pub fn statement(&mut self, _lease: &Lease, range: Range<usize>) {
         self.pass(range);
+    }
+
+    /// Puts other bytes in the place of a client's statement, under its lease.
+    pub fn instead(&mut self, _lease: &Lease, write: impl FnOnce(&mut BytesMut)) {
+        self.inject(write);
     }
 
     /// Approves bytes that start no work by themselves: Sync, Flush, Terminate, data of COPY or
