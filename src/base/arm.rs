@@ -75,11 +75,13 @@ pub enum Removable {
     CapabilitySecret,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
+    /// A control account that could do harm by imported code asks nothing where there is any.
+    ImportedCode,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -110,6 +112,7 @@ impl Removable {
         Self::TargetMarker,
         Self::CapabilitySecret,
         Self::FreshRights,
+        Self::ImportedCode,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -146,6 +149,7 @@ impl Removable {
             Self::TargetMarker => "target-marker",
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
+            Self::ImportedCode => "imported-code",
         }
     }
 
