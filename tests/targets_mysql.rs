@@ -15,7 +15,7 @@ use acceptance::{applied, fail_after};
 use acceptance_mysql::{MySite, code, on_both, shared_proxy, thread};
 use serde_json::{Value, json};
 use support::my_wire::MyLogin;
-use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, poll};
+use support::{Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, ProxyOptions, poll};
 use targets::{
     ABORT, ABORTED, ABORTS, CREATE, CREATES, DRAINING, ENABLE, ENABLES, PATIENCE, PUBLISH,
     PUBLISHES, QUARANTINED, SEAL, SEALS, Target, VALIDATE, VALIDATES, VALIDATING, WRITABLE, admits,
@@ -28,6 +28,8 @@ on_both!(
     acceptance_17_an_orchestrators_whole_run,
     acceptance_18_a_seal_waits_for_an_open_write,
     acceptance_18_a_question_reads_within_bounds_and_never_writes,
+    acceptance_18_a_question_runs_no_imported_code_with_more_than_reading_rights,
+    acceptance_18_a_row_beyond_an_answers_bound_is_never_taken_in,
     what_the_engine_refuses_is_told_and_leaves_the_name_free,
     acceptance_10_a_creation_that_dies_at_any_point,
     acceptance_10_a_seal_that_dies_at_any_point,
@@ -252,6 +254,49 @@ fn acceptance_18_a_question_reads_within_bounds_and_never_writes(flavour: MyFlav
     for write in ["INSERT INTO t VALUES (0)", "CREATE TABLE made (n INT)", "DROP TABLE t"] {
         refused(&target.ask(&bare, 3, &[write]), 403, "OPERATION_CAPABILITY_REQUIRED");
     }
+}
+
+fn acceptance_18_a_question_runs_no_imported_code_with_more_than_reading_rights(
+    flavour: MyFlavour,
+) {
+    let cluster = MyCluster::start(flavour, MyOptions::default());
+    cluster.sql("mysql", "GRANT CREATE ON *.* TO fencewire@'127.0.0.1'");
+    let mut proxy = Proxy::start_my(&cluster);
+    let made = |import: &str| {
+        let target = created(&proxy);
+        cluster.sql(schema(&target), import);
+        target.does(&proxy, SEAL);
+        target
+    };
+    let plain = made("CREATE TABLE t (x INT)");
+    let view = made("CREATE SQL SECURITY INVOKER VIEW v AS SELECT LOAD_FILE('/etc/passwd') AS x");
+    let routine = made("CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1");
+    let ask = |proxy: &Proxy, target: &Target, sql: &str| target.ask(proxy, 3, &[sql]);
+    // The grants of README: what is imported may run, and can only read.
+    assert_eq!(ask(&proxy, &view, "SELECT x FROM v").0, 200);
+    cluster.sql("mysql", "GRANT FILE ON *.* TO fencewire@'127.0.0.1'");
+    assert_eq!(ask(&proxy, &plain, "SELECT x FROM t").0, 200);
+    for target in [&view, &routine] {
+        let answer = ask(&proxy, target, "SELECT 1");
+        let body = refused(&answer, 403, "OPERATION_CAPABILITY_REQUIRED");
+        assert!(body["error"].to_string().contains("control account"), "{body:#}");
+    }
+    // Control arm: it is this guard that refused.
+    proxy.kill9();
+    proxy.set_env(&[("FENCEWIRE_REMOVE", "imported-code")]);
+    proxy.restart();
+    assert_eq!(ask(&proxy, &view, "SELECT x FROM v").0, 200, "the guard's absence is noticed");
+}
+
+fn acceptance_18_a_row_beyond_an_answers_bound_is_never_taken_in(flavour: MyFlavour) {
+    let proxy = proxy(flavour);
+    let target = created(proxy);
+    target.does(proxy, SEAL);
+    let half = "REPEAT('x', 9000000)";
+    assert_eq!(target.ask(proxy, 3, &[&format!("SELECT {half}")]).0, 200);
+    let answer = target.ask(proxy, 3, &[&format!("SELECT {half}, {half}")]);
+    let body = refused(&answer, 412, "FENCE_PRECONDITION_FAILED");
+    assert!(body["error"].to_string().contains("16777216 bytes"), "{body:#}");
 }
 
 fn what_the_engine_refuses_is_told_and_leaves_the_name_free(flavour: MyFlavour) {

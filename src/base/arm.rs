@@ -75,11 +75,13 @@ pub enum Removable {
     CapabilitySecret,
     /// A control connection that was denied something is replaced by one with the rights of now.
     FreshRights,
+    /// A control account that could do harm by imported code asks nothing where there is any.
+    ImportedCode,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -110,6 +112,7 @@ impl Removable {
         Self::TargetMarker,
         Self::CapabilitySecret,
         Self::FreshRights,
+        Self::ImportedCode,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -146,11 +149,12 @@ impl Removable {
             Self::TargetMarker => "target-marker",
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
+            Self::ImportedCode => "imported-code",
         }
     }
 
     #[cfg(debug_assertions)]
-    const fn bit(self) -> u32 {
+    const fn bit(self) -> u64 {
         1 << (self as u8)
     }
 }
@@ -207,7 +211,7 @@ mod armed {
     use super::Removable;
 
     /// Reads the variable's text. A name that nobody knows is a mistake in a test.
-    pub(super) fn parse(text: &str) -> Result<u32, String> {
+    pub(super) fn parse(text: &str) -> Result<u64, String> {
         let mut bits = 0;
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let known = Removable::ALL.into_iter().find(|guard| guard.name() == name);
@@ -217,7 +221,7 @@ mod armed {
     }
 
     #[expect(clippy::panic, reason = "debug builds only: a test that asks for nonsense must stop")]
-    pub(super) static REMOVED: LazyLock<u32> = LazyLock::new(|| {
+    pub(super) static REMOVED: LazyLock<u64> = LazyLock::new(|| {
         let text = std::env::var("FENCEWIRE_REMOVE").unwrap_or_default();
         parse(&text).unwrap_or_else(|error| panic!("{error}"))
     });
@@ -228,7 +232,7 @@ mod armed {
 
         #[test]
         fn each_name_is_a_bit_of_its_own_and_nonsense_is_reported() {
-            let mut seen = 0;
+            let mut seen = 0_u64;
             for guard in Removable::ALL {
                 let bits = parse(guard.name()).unwrap();
                 assert_eq!((bits.count_ones(), bits & seen), (1, 0), "{guard:?}");

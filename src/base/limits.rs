@@ -54,6 +54,9 @@ pub const VALIDATION_BYTES_MAX: usize = 16 << 20;
 /// Statements of one validation's question.
 pub const VALIDATION_STATEMENTS_MAX: usize = 100;
 
+/// Questions of validations that are answered at one target at once; further ones are refused.
+pub const VALIDATION_QUESTIONS_MAX: usize = 16;
+
 /// How long a validation's question may take, in milliseconds: five minutes.
 pub const VALIDATION_QUERY_MS: u64 = 5 * 60 * 1000;
 

@@ -153,7 +153,9 @@ impl Control {
         operation: OperationId,
         revision: Revision,
     ) -> Result<Issued, TargetError> {
-        let issued = self.capability_of(namespace, purpose, operation, revision)?;
+        let issued = self.given(namespace, purpose, operation, revision, |gate| {
+            gate.issue(purpose, operation, revision)
+        })?;
         tracing::info!(
             %namespace, %operation, revision = revision.0, purpose = purpose.name(),
             "a capability was given out"
@@ -161,13 +163,15 @@ impl Control {
         Ok(issued)
     }
 
-    fn capability_of(
+    /// What a gate gives, or why not, in the contract's words.
+    fn given<T>(
         &self,
         namespace: &Namespace,
         purpose: Purpose,
         operation: OperationId,
         revision: Revision,
-    ) -> Result<Issued, TargetError> {
+        give: impl FnOnce(&Gate) -> Result<T, IssueError>,
+    ) -> Result<T, TargetError> {
         if !self.ready() {
             let words =
                 "fences are still being read from the store; ask again when /readyz says so";
@@ -182,7 +186,7 @@ impl Control {
         };
         // Looking makes no gate: names that nobody has would fill the table.
         let gate = self.gates.known(namespace).ok_or_else(none)?;
-        gate.issue(purpose, operation, revision).map_err(|error| {
+        give(&gate).map_err(|error| {
             let policy = &gate.published().policy;
             let at =
                 format!("{namespace} is in state {} at revision {}", policy.state, policy.revision);
@@ -212,7 +216,9 @@ impl Control {
                     Some(Detail::InvalidArgument),
                     error.to_string(),
                 ),
-                IssueError::NoRandom(_) => TargetError::Failed(error.to_string()),
+                IssueError::TooManyQuestions | IssueError::NoRandom(_) => {
+                    TargetError::Failed(error.to_string())
+                }
             }
         })
     }
@@ -220,9 +226,10 @@ impl Control {
     /// Answers a question of a validation: all of it or none.
     ///
     /// # Errors
-    /// [`TargetError`]: OPERATION_CAPABILITY_REQUIRED for what writes and in other states,
-    /// FENCE_REVISION_MISMATCH where the target has moved, also while the question was answered;
-    /// `invalid_argument` for SQL that can't be run and answers that are too large.
+    /// [`TargetError`]: OPERATION_CAPABILITY_REQUIRED for what writes, in other states, and where
+    /// imported code could run with the control account's rights, FENCE_REVISION_MISMATCH where the
+    /// target has moved, also while the question was answered; `invalid_argument` for SQL that
+    /// can't be run and answers that are too large.
     ///
     /// # Cancel safety
     /// Cancel safe: the question's own connection is closed.
@@ -240,9 +247,12 @@ impl Control {
             return Err(invalid(format!("stmts has {asked} statements; send 1 to {most}")));
         }
         let (operation, revision) = (query.operation, query.expected_revision);
-        let issued = self.capability_of(namespace, Purpose::Validation, operation, revision)?;
+        let purpose = Purpose::Validation;
+        let capability = self.given(namespace, purpose, operation, revision, |gate| {
+            gate.lend(purpose, operation, revision)
+        })?;
         let gate = self.gates.gate(namespace);
-        let lent = Lent { gate: Arc::clone(&gate), capability: issued.capability().clone() };
+        let lent = Lent { gate: Arc::clone(&gate), capability };
         let state = gate.published().policy.state;
         if query.expected_state.is_some_and(|expected| expected != state) {
             let message = format!("{namespace} is in state {state}; inspect it and ask anew");
@@ -254,7 +264,7 @@ impl Control {
         };
         let answered = engine.read(namespace, &query.statements).await;
         let tables = answered.map_err(|error| match error {
-            ReadError::Writes { .. } => {
+            ReadError::Writes { .. } | ReadError::ImportedCode { .. } => {
                 refused(ControlCode::CapabilityRequired, None, error.to_string())
             }
             ReadError::Sql { .. } | ReadError::TooManyRows | ReadError::TooManyBytes => {

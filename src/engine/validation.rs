@@ -3,7 +3,8 @@
 //! Purpose: the contract's `validation-query`. A text is sent only where the classifier proves it
 //! to be one single read, on a connection of its own that serves this one question and is then
 //! closed, in a read-only transaction that is rolled back. So what a text hides, the engine
-//! refuses, and what lifts the engine's refusal is undone.
+//! refuses, and what lifts the engine's refusal is undone. A control account whose rights go beyond
+//! the database asks only where nothing imported can run with them: no rollback undoes a program.
 //!
 //! Invariant 12: kept control connections take no part. Made by `engine::postgres` and
 //! `engine::mysql`; asked by `control/targets.rs`, which holds it against the gate.
@@ -40,6 +41,19 @@ pub enum ReadError {
         statement: usize,
         /// What is wrong.
         words: String,
+    },
+    /// The database has code of its own, and the control account could do more by it than read.
+    #[error(
+        "the question is not asked: this database has, or can't be shown not to have, {what} of \
+         its own, so it may run imported code with the rights of the proxy's control account, \
+         which {rights}; ask in a session that shows a validation capability, with an account of \
+         your own, or give the proxy a control account without these rights"
+    )]
+    ImportedCode {
+        /// What may run.
+        what: &'static str,
+        /// What the account is or may do.
+        rights: &'static str,
     },
     /// There are more rows than are given, of all statements together.
     #[error(

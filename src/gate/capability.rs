@@ -133,19 +133,27 @@ pub enum IssueError {
     /// As many as may be are alive.
     #[error(
         "{} capabilities of this revision are alive, which is as many as may be; use one of them, \
-         any number of sessions may",
+         any number of sessions may; if their secrets are lost, the target's next step or a \
+         restart of the proxy ends all of them",
         limits::CAPABILITIES_ALIVE_MAX
     )]
     TooMany,
+    /// As many questions as may be are being answered.
+    #[error(
+        "{} questions are being answered at this target, which is as many as may be at once; ask \
+         again when one of them is",
+        limits::VALIDATION_QUESTIONS_MAX
+    )]
+    TooManyQuestions,
     /// The system gave no random bytes.
     #[error("the system gave no random bytes: {0}")]
     NoRandom(String),
 }
 
-/// One that is alive, found by its secret's digest.
+/// One that is alive, found by its secret's digest; one that is lent has no secret.
 #[derive(Debug)]
 struct Kept {
-    digest: [u8; 32],
+    digest: Option<[u8; 32]>,
     capability: Capability,
 }
 
@@ -176,10 +184,16 @@ impl Capabilities {
         self.with(|kept| kept.retain(|one| !Arc::ptr_eq(&one.capability.0, &capability.0)));
     }
 
-    fn keep(&self, digest: [u8; 32], capability: Capability) -> Result<(), IssueError> {
+    /// Those with a secret and those without are counted apart.
+    fn keep(&self, digest: Option<[u8; 32]>, capability: Capability) -> Result<(), IssueError> {
+        let (most, error) = match digest {
+            Some(_) => (limits::CAPABILITIES_ALIVE_MAX, IssueError::TooMany),
+            None => (limits::VALIDATION_QUESTIONS_MAX, IssueError::TooManyQuestions),
+        };
         self.with(|kept| {
-            if kept.len() >= limits::CAPABILITIES_ALIVE_MAX {
-                return Err(IssueError::TooMany);
+            let alike = kept.iter().filter(|one| one.digest.is_some() == digest.is_some());
+            if alike.count() >= most {
+                return Err(error);
             }
             kept.push(Kept { digest, capability });
             Ok(())
@@ -191,7 +205,7 @@ impl Capabilities {
         self.with(|kept| {
             let mut found = None;
             for one in kept.iter() {
-                if bool::from(one.digest.ct_eq(digest)) {
+                if one.digest.is_some_and(|known| bool::from(known.ct_eq(digest))) {
                     found = Some(one.capability.clone());
                 }
             }
@@ -220,6 +234,31 @@ impl Gate {
         getrandom::fill(&mut random).map_err(|error| IssueError::NoRandom(error.to_string()))?;
         let text = format!("{SECRET_PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(random));
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let capability = self.grant(Some(digest), purpose, operation, revision)?;
+        Ok(Issued { secret: Secret::new(text), capability })
+    }
+
+    /// As [`Gate::issue`], for one question of the proxy's own: nobody can show it, and it has no
+    /// place among those that are shown. Give it back by [`Gate::revoke`].
+    ///
+    /// # Errors
+    /// [`IssueError`]; nothing was made.
+    pub fn lend(
+        &self,
+        purpose: Purpose,
+        operation: OperationId,
+        revision: Revision,
+    ) -> Result<Capability, IssueError> {
+        self.grant(None, purpose, operation, revision)
+    }
+
+    fn grant(
+        &self,
+        digest: Option<[u8; 32]>,
+        purpose: Purpose,
+        operation: OperationId,
+        revision: Revision,
+    ) -> Result<Capability, IssueError> {
         self.while_published(|policy| {
             must_be_issuable(policy, purpose, operation, revision)?;
             let capability = Capability(Arc::new(Grant {
@@ -230,7 +269,7 @@ impl Gate {
                 live: AtomicBool::new(true),
             }));
             self.capabilities.keep(digest, capability.clone())?;
-            Ok(Issued { secret: Secret::new(text), capability })
+            Ok(capability)
         })
     }
 
@@ -419,6 +458,25 @@ mod tests {
         assert_eq!(gate.capabilities_alive(), limits::CAPABILITIES_ALIVE_MAX);
         apply(&gate, &FenceRecord { revision: record.revision.next(), ..record });
         assert_eq!(gate.capabilities_alive(), 0);
+    }
+
+    #[test]
+    fn a_question_takes_no_place_among_those_that_are_shown() {
+        let (gate, record) = target(FenceState::TargetValidating);
+        for _ in 0..limits::CAPABILITIES_ALIVE_MAX {
+            drop(issue(&gate, &record, Purpose::Validation));
+        }
+        let lend = || gate.lend(Purpose::Validation, record.operation, record.revision);
+        let mut lent: Vec<_> =
+            (0..limits::VALIDATION_QUESTIONS_MAX).map(|_| lend().unwrap()).collect();
+        assert_eq!(lend().unwrap_err(), IssueError::TooManyQuestions);
+        gate.revoke(&lent.pop().unwrap());
+        lent.push(lend().unwrap());
+        let more = gate.issue(Purpose::Validation, record.operation, record.revision);
+        assert_eq!(more.unwrap_err(), IssueError::TooMany);
+        assert!(IssueError::TooMany.to_string().contains("restart"));
+        apply(&gate, &FenceRecord { revision: record.revision.next(), ..record });
+        assert!(lent.iter().all(|one| !one.is_live()), "they die with the revision as well");
     }
 
     /// A session with a capability, whose record then moves as `moved` says, while its transaction

@@ -358,6 +358,10 @@ async fn acceptance_18_a_question_is_answered_at_the_owners_revision_only() {
     for (error, wanted) in [
         (ReadError::Writes { statement: 1, words: words() }, ControlCode::CapabilityRequired),
         (ReadError::Sql { statement: 1, words: words() }, ControlCode::PreconditionFailed),
+        (
+            ReadError::ImportedCode { what: "views", rights: "is a superuser" },
+            ControlCode::CapabilityRequired,
+        ),
         (ReadError::TooManyRows, ControlCode::PreconditionFailed),
         (ReadError::TooManyBytes, ControlCode::PreconditionFailed),
     ] {

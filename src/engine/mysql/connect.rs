@@ -191,22 +191,33 @@ impl Connections {
     ///
     /// Cancel safety: dropping the future closes whatever was opened.
     pub(super) async fn connect(&self) -> Result<Session, EngineError> {
+        self.connect_by(None).await
+    }
+
+    /// As [`Connections::connect`], for texts of somebody else that only read: a row that is larger
+    /// than the answer may be breaks the connection in front of its bytes.
+    pub(super) async fn reading(&self) -> Result<Session, EngineError> {
+        self.connect_by(Some(limits::VALIDATION_BYTES_MAX)).await
+    }
+
+    async fn connect_by(&self, packet_bytes: Option<usize>) -> Result<Session, EngineError> {
         let after = self.settings.connect_timeout;
         let engine = self.settings.name.clone();
-        match tokio::time::timeout(after, self.open()).await {
+        match tokio::time::timeout(after, self.open(packet_bytes)).await {
             Ok(result) => result,
             Err(_) => Err(EngineError::Timeout { engine, what: "connecting", after }),
         }
     }
 
-    async fn open(&self) -> Result<Session, EngineError> {
+    async fn open(&self, packet_bytes: Option<usize>) -> Result<Session, EngineError> {
         let fail = |e: &mysql_async::Error| translate(&self.settings, "connecting", e);
         let secured = self.ssl();
-        let first = Conn::new(self.options(secured.clone())).await;
+        let options = |ssl| self.options(ssl).max_allowed_packet(packet_bytes);
+        let first = Conn::new(options(secured.clone())).await;
         let plain = secured.is_some() && self.settings.tls.mode == TlsMode::Prefer;
         let mut conn = match first {
             Err(mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer)) if plain => {
-                Conn::new(self.options(None)).await.map_err(|e| fail(&e))?
+                Conn::new(options(None)).await.map_err(|e| fail(&e))?
             }
             other => other.map_err(|e| fail(&e))?,
         };

@@ -13,7 +13,9 @@ use mysql_async::{Row, Value};
 
 use super::MyEngine;
 use super::connect::{Flavour, Session, code, translate, words};
-use super::value::{literal, quoted, text};
+use super::rights::is_more_than_reading;
+use super::value::{literal, quoted, text, words as shown_words};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::engine::creation::{CreateError, NewDatabase};
@@ -117,7 +119,7 @@ impl MyEngine {
     ) -> Result<Vec<ReadTable>, ReadError> {
         let schema = self.schema_of(namespace)?;
         let bound = Duration::from_millis(limits::VALIDATION_QUERY_MS);
-        let mut session = self.connections.connect().await?;
+        let mut session = self.connections.reading().await?;
         let flavour = match session.flavour {
             Flavour::MySql => MyFlavour::MySql,
             Flavour::MariaDb => MyFlavour::MariaDb,
@@ -154,6 +156,7 @@ impl MyEngine {
             let set = session.conn.query_drop(setting).await;
             set.map_err(|error| self.failed(0, &error))?;
         }
+        self.must_have_no_code(session, schema).await?;
         let mut all = Collected::default();
         for (index, text) in statements.iter().enumerate() {
             all.begin();
@@ -171,7 +174,41 @@ impl MyEngine {
         Ok(all.done())
     }
 
+    /// An account that may do more than read asks only where nothing imported can run as it.
+    async fn must_have_no_code(
+        &self,
+        session: &mut Session,
+        schema: &str,
+    ) -> Result<(), ReadError> {
+        let failed = |error: mysql_async::Error| {
+            let what = "looking for imported code";
+            ReadError::Engine(translate(self.connections.settings(), what, &error))
+        };
+        let grants: Vec<Row> = session.conn.query("SHOW GRANTS").await.map_err(failed)?;
+        let harmless = !grants.iter().any(|row| is_more_than_reading(&shown_words(row, 0)));
+        if harmless || removed(Removable::ImportedCode) {
+            return Ok(());
+        }
+        let schema = literal(schema);
+        let sql = format!(
+            "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} \
+             AND TABLE_TYPE NOT IN ('BASE TABLE', 'SEQUENCE', 'SYSTEM VERSIONED')) \
+             + (SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = {schema})"
+        );
+        let code: Option<i64> = session.conn.query_first(sql).await.map_err(failed)?;
+        if code == Some(0) {
+            return Ok(());
+        }
+        Err(ReadError::ImportedCode {
+            what: "views, functions or procedures",
+            rights: "may do more than the grants in README name",
+        })
+    }
+
     fn failed(&self, statement: usize, error: &mysql_async::Error) -> ReadError {
+        if is_too_large(error) {
+            return ReadError::TooManyBytes;
+        }
         let words = words(error);
         match (
             code(error),
@@ -184,6 +221,14 @@ impl MyEngine {
             (_, error) => ReadError::Engine(error),
         }
     }
+}
+
+/// What the driver says of a packet over the connection's bound; it has read the header only. Its
+/// error has no kind of its own, and a change of these words would make it "unreachable" here.
+const TOO_LARGE: &str = "Packet is larger than max_allowed_packet";
+
+fn is_too_large(error: &mysql_async::Error) -> bool {
+    matches!(error, mysql_async::Error::Io(_)) && words(error).contains(TOO_LARGE)
 }
 
 fn values(row: &Row) -> Vec<Option<String>> {
@@ -205,6 +250,14 @@ fn values(row: &Row) -> Vec<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_beyond_the_bound_is_told_by_the_drivers_words() {
+        use mysql_common::proto::codec::error::PacketCodecError;
+        let told = |error| is_too_large(&mysql_async::Error::from(error));
+        assert!(told(PacketCodecError::PacketTooLarge));
+        assert!(!told(PacketCodecError::PacketsOutOfSync));
+    }
 
     #[test]
     fn names_and_options_stay_what_they_are() {

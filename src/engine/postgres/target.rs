@@ -14,6 +14,7 @@ use tokio_postgres::error::SqlState;
 
 use super::PgEngine;
 use super::connect::{Session, translate, words};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
 use crate::engine::creation::{CreateError, NewDatabase};
@@ -21,13 +22,43 @@ use crate::engine::error::EngineError;
 use crate::engine::validation::{Collected, ReadError, ReadTable, must_read};
 use crate::sql::{Classifier, Lexing, Trusted};
 
-/// Whatever somebody may have made in a database: relations, functions, types and schemas.
+/// Whatever somebody may have made in a database: relations, functions, types, schemas and large
+/// objects. The types of relations and arrays come with what they are of.
 const ANYTHING: &str = "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n \
     ON n.oid = c.relnamespace \
     WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') \
     AND n.nspname NOT LIKE 'pg\\_temp\\_%' AND n.nspname NOT LIKE 'pg\\_toast\\_temp\\_%') \
     OR EXISTS (SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-    WHERE n.nspname NOT IN ('pg_catalog', 'information_schema'))";
+    WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')) \
+    OR EXISTS (SELECT 1 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace \
+    WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') \
+    AND n.nspname NOT LIKE 'pg\\_temp\\_%' AND n.nspname NOT LIKE 'pg\\_toast\\_temp\\_%') \
+    OR EXISTS (SELECT 1 FROM pg_namespace n WHERE n.nspname NOT IN ('public', \
+    'information_schema') AND n.nspname NOT LIKE 'pg\\_%') \
+    OR EXISTS (SELECT 1 FROM pg_largeobject_metadata)";
+
+/// Whether code that runs as this role gets beyond the database. Comparisons are of one type on
+/// both sides here and below: an imported operator can't take their place.
+const POWERFUL: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r \
+    WHERE (r.rolsuper OR r.rolname IN ('pg_execute_server_program', 'pg_write_server_files', \
+    'pg_read_server_files')) AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))";
+
+/// Keeps sessions around the proxy from making any of [`CODE`] until the transaction ends. It is
+/// the transaction's first statement, so that the snapshot is younger than the locks.
+const NO_NEW_CODE: &str = "LOCK TABLE pg_catalog.pg_proc, pg_catalog.pg_rewrite, \
+    pg_catalog.pg_policy, pg_catalog.pg_operator, pg_catalog.pg_cast, pg_catalog.pg_constraint \
+    IN SHARE MODE";
+
+/// Whether a read can run anything that somebody has made: functions, views and rules, policies,
+/// operators and casts (they may be of built-in functions), checks of domains. What `initdb` made
+/// has smaller numbers; membership of an extension says nothing, since its owner can add to it.
+const CODE: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_proc WHERE oid >= 16384::oid) \
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite WHERE oid >= 16384::oid) \
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_policy) \
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_operator WHERE oid >= 16384::oid) \
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast WHERE oid >= 16384::oid) \
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_constraint \
+    WHERE oid >= 16384::oid AND contypid <> 0::oid)";
 
 fn name(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
@@ -147,7 +178,11 @@ impl PgEngine {
     ) -> Result<Vec<ReadTable>, ReadError> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let failed = |statement, error: &tokio_postgres::Error| self.failed(statement, error);
+        let powerful = self.is(session, POWERFUL).await? && !removed(Removable::ImportedCode);
         session.client.batch_execute(begin).await.map_err(|error| failed(0, &error))?;
+        if powerful {
+            self.must_have_no_code(session).await?;
+        }
         let mut all = Collected::default();
         for (index, text) in statements.iter().enumerate() {
             all.begin();
@@ -170,6 +205,33 @@ impl PgEngine {
         // What a function did that had lifted the transaction's own setting is undone.
         session.client.batch_execute("ROLLBACK").await.map_err(|error| failed(0, &error))?;
         Ok(all.done())
+    }
+
+    /// A powerful role reads only where nothing imported can run with its rights.
+    async fn must_have_no_code(&self, session: &Session) -> Result<(), ReadError> {
+        let refused = ReadError::ImportedCode {
+            what: "functions, views, rules, policies, operators, casts or domains with checks",
+            rights: "is a superuser or may use the server's files or programs",
+        };
+        match session.client.batch_execute(NO_NEW_CODE).await {
+            Ok(()) => {}
+            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                return Err(refused);
+            }
+            Err(error) => return Err(self.not_looked(&error)),
+        }
+        if self.is(session, CODE).await? { Err(refused) } else { Ok(()) }
+    }
+
+    async fn is(&self, session: &Session, sql: &str) -> Result<bool, ReadError> {
+        let answered = session.client.query_one(sql, &[]).await;
+        answered.and_then(|row| row.try_get(0)).map_err(|error| self.not_looked(&error))
+    }
+
+    fn not_looked(&self, error: &tokio_postgres::Error) -> ReadError {
+        let bound = Duration::from_millis(limits::VALIDATION_QUERY_MS);
+        let what = "looking for imported code";
+        ReadError::Engine(translate(self.name(), what, bound, error))
     }
 
     fn failed(&self, statement: usize, error: &tokio_postgres::Error) -> ReadError {
