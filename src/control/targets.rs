@@ -103,6 +103,9 @@ struct Making<'a> {
     engine: Arc<dyn EnginePort>,
     /// Whether an earlier attempt left its marker: then the database may be there, or come to be.
     resumed: bool,
+    /// Whether this attempt's marker may be there: from then on the gate opens only by what the
+    /// store and the marker say together.
+    marked: bool,
 }
 
 impl Control {
@@ -138,7 +141,7 @@ impl Control {
             self.gates.gate(namespace).overlay(Overlay::CreatingTarget, InFlight::Refuse);
         }
         Point::AfterOverlay.pass(command.kind()).await;
-        let making = Making { control: self, line, truth, engine, resumed };
+        let mut making = Making { control: self, line, truth, engine, resumed, marked: false };
         making.make(record, &wanted).await
     }
 
@@ -281,7 +284,7 @@ const fn verb(purpose: Purpose) -> &'static str {
 }
 
 impl Making<'_> {
-    async fn make(&self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
+    async fn make(&mut self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
         let namespace = &self.line.namespace;
         // Behind the overlay: nobody can have come to it through the proxy since.
         let there = match self.engine.identity(namespace).await {
@@ -293,6 +296,7 @@ impl Making<'_> {
         if there {
             return self.must_be_empty().await;
         }
+        self.marked = true;
         let marked = match removed(Removable::TargetMarker) {
             true => Ok(()),
             false => self.control.markers.write(record).await,
@@ -344,22 +348,27 @@ impl Making<'_> {
         }
     }
 
-    async fn take_marker_back(&self) {
+    /// Only where it is known that this attempt made nothing.
+    async fn take_marker_back(&mut self) {
         if self.resumed {
             return;
         }
         let namespace = &self.line.namespace;
-        if let Err(error) = self.control.markers.remove(namespace).await {
-            tracing::warn!(
+        match self.control.markers.remove(namespace).await {
+            Ok(()) => self.marked = false,
+            Err(error) => tracing::warn!(
                 %namespace, %error,
                 "the marker of a creation that came to nothing could not be removed; the name \
                  stays closed; replay the command"
-            );
+            ),
         }
     }
 
     async fn settle(&self) {
-        self.control.settle_after_failure(self.line, self.truth).await;
+        match self.marked {
+            true => self.control.settle_on_store(self.line).await,
+            false => self.control.settle_after_failure(self.line, self.truth).await,
+        }
     }
 
     async fn refuse(&self, detail: Detail, words: &str) -> Answer {

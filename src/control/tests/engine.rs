@@ -58,6 +58,7 @@ struct Script {
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
     server_gate: Option<Arc<tokio::sync::Semaphore>>,
     creation: Option<CreateScript>,
+    creation_gate: Option<Arc<tokio::sync::Semaphore>>,
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
     read_gate: Option<Arc<tokio::sync::Semaphore>>,
@@ -159,6 +160,18 @@ impl ScriptedEngine {
     /// The next attempt at making a database comes to this.
     pub(crate) fn next_creation(&self, script: CreateScript) {
         self.script().creation = Some(script);
+    }
+
+    /// From now on creations are answered only once they may go on.
+    pub(crate) fn creations_wait(&self) {
+        self.script().creation_gate = Some(Arc::new(tokio::sync::Semaphore::new(0)));
+    }
+
+    /// Creations go on, this one and those that come.
+    pub(crate) fn creations_go_on(&self) {
+        if let Some(gate) = self.script().creation_gate.take() {
+            gate.close();
+        }
     }
 
     /// Somebody has put something into the database.
@@ -573,7 +586,14 @@ impl EnginePort for ScriptedEngine {
             Some(CreateScript::Unknown { made }) => (made, Err(CreateError::Unknown(error))),
         };
         script.missing &= !made;
-        ready(answer)
+        let gate = script.creation_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                // Closed is gone on.
+                drop(gate.acquire().await);
+            }
+            answer
+        })
     }
 
     fn holds_anything<'a>(

@@ -221,6 +221,33 @@ async fn a_creation_of_which_nothing_is_known_stays_closed_until_its_replay() {
 }
 
 #[tokio::test]
+async fn acceptance_11_a_creation_that_was_not_committed_opens_nothing_while_nothing_can_be_read() {
+    let begun = [None, Some(CreateScript::Unknown { made: true })];
+    for (script, unreadable) in begun.into_iter().flat_map(|made| [(made, true), (made, false)]) {
+        let rig = rig().await;
+        rig.store.plan_commits([CommitFault::NotCommitted]);
+        rig.engine.creations_wait();
+        if let Some(script) = script {
+            rig.engine.next_creation(script);
+        }
+        let answer = rig.spawn(create(1));
+        rig.until("the creation", |rig| rig.engine.count("create") == 1).await;
+        rig.store.fail_reads(unreadable);
+        rig.engine.creations_go_on();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.code, AnswerCode::Failed, "{:?}", answer.message);
+        for class in [StatementClass::Read, StatementClass::Write] {
+            assert!(denial(&rig, class).is_some(), "{script:?}, unreadable {unreadable}");
+        }
+        rig.store.replan([]);
+        assert_eq!(rig.run(create(1)).await.code == AnswerCode::Failed, unreadable);
+        rig.store.fail_reads(false);
+        assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+        assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+    }
+}
+
+#[tokio::test]
 async fn what_came_to_be_by_another_hand_is_not_taken_for_the_target() {
     let rig = rig().await;
     rig.engine.next_creation(CreateScript::Unknown { made: true });
