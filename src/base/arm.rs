@@ -70,6 +70,8 @@ pub enum Removable {
     TargetOverlay,
     /// A target's marker is there before its database is.
     TargetMarker,
+    /// What ran on a target's engine before its gate was closed has ended before it is made.
+    TargetPrograms,
     /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
     /// came.
     CapabilitySecret,
@@ -79,7 +81,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -108,6 +110,7 @@ impl Removable {
         Self::CapabilityLife,
         Self::TargetOverlay,
         Self::TargetMarker,
+        Self::TargetPrograms,
         Self::CapabilitySecret,
         Self::FreshRights,
     ];
@@ -144,6 +147,7 @@ impl Removable {
             Self::CapabilityLife => "capability-life",
             Self::TargetOverlay => "target-overlay",
             Self::TargetMarker => "target-marker",
+            Self::TargetPrograms => "target-programs",
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
         }

@@ -9,6 +9,9 @@
 //! it has no engine lock (`docs/CONTRACT.md`).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::fences::Control;
@@ -16,7 +19,7 @@ use super::line::Line;
 use super::points::Point;
 use super::port::{EnginePort, LiveDatabase};
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::ids::{Namespace, OperationId, Revision, SessionId};
 use crate::base::limits;
 use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
 use crate::fence::code::{ControlCode, Denial, Detail};
@@ -26,6 +29,7 @@ use crate::fence::state::FenceState;
 use crate::fence::transition::{ControlRefusal, ControlView};
 use crate::fence::verdict::{Overlay, Purpose};
 use crate::gate::capability::{Capability, IssueError, Issued};
+use crate::gate::programs::Programs;
 use crate::gate::registry::Gate;
 use crate::store::reconcile::Reconciled;
 
@@ -140,8 +144,10 @@ impl Control {
         if !removed(Removable::TargetOverlay) {
             self.gates.gate(namespace).overlay(Overlay::CreatingTarget, InFlight::Refuse);
         }
-        Point::AfterOverlay.pass(command.kind()).await;
         let mut making = Making { control: self, line, truth, engine, resumed, marked: false };
+        making.must_be_unused().await?;
+        Point::AfterOverlay.pass(command.kind()).await;
+        making.programs_must_end().await?;
         making.make(record, &wanted).await
     }
 
@@ -283,7 +289,57 @@ const fn verb(purpose: Purpose) -> &'static str {
     }
 }
 
+fn still_running(left: &[SessionId]) -> String {
+    let named = left.iter().take(limits::TARGET_PROGRAMS_NAMED_MAX);
+    let named: Vec<_> = named.map(SessionId::to_string).collect();
+    let more = match left.len().saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "programs that ran on this engine before the name was closed may reach it, and have not \
+         ended within {} s: those of sessions {}{more}; wait for them or end them, then send the \
+         command again",
+        limits::TARGET_PROGRAMS_WAIT_MS / 1000,
+        named.join(", ")
+    )
+}
+
 impl Making<'_> {
+    /// Behind the overlay once more: somebody may have come in front of it. What an earlier attempt
+    /// has left was closed all the time, so whoever sits there has done nothing.
+    async fn must_be_unused(&self) -> Result<(), Answer> {
+        let there = self.control.gates.known(&self.line.namespace);
+        if self.resumed || there.is_none_or(|gate| gate.session_count() == 0) {
+            return Ok(());
+        }
+        Err(self.exists("sessions came to this name while it was being closed").await)
+    }
+
+    /// Waits for what ran on this engine when the gate closed, where a program of one database may
+    /// reach every other: it was admitted without a lease here, and must not write behind the seal.
+    /// What begins from here on asks at this gate. The bound ends the wait, and proves nothing.
+    async fn programs_must_end(&self) -> Result<(), Answer> {
+        if !self.engine.reaches_every_database() || removed(Removable::TargetPrograms) {
+            return Ok(());
+        }
+        let mut programs = Programs::on(&self.control.gates, self.line.namespace.engine());
+        let until = Instant::now() + Duration::from_millis(limits::TARGET_PROGRAMS_WAIT_MS);
+        let mut pause = Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS);
+        loop {
+            let left = programs.left();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Err(self.exists(&still_running(&left)).await);
+            }
+            tokio::time::sleep(pause.min(rest)).await;
+            pause = (pause * 2).min(Duration::from_millis(limits::DRAIN_LOOK_MAX_MS));
+        }
+    }
+
     async fn make(&mut self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
         let namespace = &self.line.namespace;
         // Behind the overlay: nobody can have come to it through the proxy since.

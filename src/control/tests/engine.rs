@@ -58,6 +58,7 @@ struct Script {
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
     server_gate: Option<Arc<tokio::sync::Semaphore>>,
     creation: Option<CreateScript>,
+    reaches_every_database: bool,
     creation_gate: Option<Arc<tokio::sync::Semaphore>>,
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
@@ -160,6 +161,11 @@ impl ScriptedEngine {
     /// The next attempt at making a database comes to this.
     pub(crate) fn next_creation(&self, script: CreateScript) {
         self.script().creation = Some(script);
+    }
+
+    /// A program of one session may reach every database, as on MySQL.
+    pub(crate) fn reaches_every_database(&self) {
+        self.script().reaches_every_database = true;
     }
 
     /// From now on creations are answered only once they may go on.
@@ -465,6 +471,10 @@ impl EnginePort for ScriptedEngine {
 
     fn has_timelines(&self) -> bool {
         true
+    }
+
+    fn reaches_every_database(&self) -> bool {
+        self.script().reaches_every_database
     }
 
     fn cutoff<'a>(

@@ -247,6 +247,72 @@ async fn acceptance_11_a_creation_that_was_not_committed_opens_nothing_while_not
     }
 }
 
+/// A program at another gate of the target's engine, as it ran before anybody knew of the target.
+fn elsewhere(rig: &Rig, class: StatementClass) -> (Arc<Seat>, Lease) {
+    let other = Namespace::parse("old/other").unwrap();
+    let seat = Seat::take(rig.control.gates.gate(&other), SessionId(41), Card::default());
+    let (lease, _) = seat.begin(class, 0).unwrap();
+    (seat, lease)
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_15_what_ran_before_a_target_has_ended_before_it_is_made() {
+    let rig = rig().await;
+    rig.engine.reaches_every_database();
+    let (seat, lease) = elsewhere(&rig, StatementClass::Read);
+    let answer = rig.spawn(create(1));
+    rig.until("the overlay", |rig| denial(rig, StatementClass::Read).is_some()).await;
+    // Looks at the programs come after the overlay; none of them may get past this one.
+    rig.looks_pass().await;
+    assert_eq!(rig.engine.count("create"), 0, "VIOLATION: invariant 15, made beside a program");
+    assert!(!answer.is_finished(), "VIOLATION: invariant 15, made beside a program");
+    lease.answered();
+    // What begins behind the overlay isn't waited for, nor is what idles.
+    let (mut next, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+    next.paused();
+    next.answered();
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_15_a_target_that_waits_for_no_program_is_reported() {
+    let check = "control::tests::targets::\
+                 invariant_15_what_ran_before_a_target_has_ended_before_it_is_made";
+    crate::base::arm::missed(check, &[("target-programs", "invariant 15")]).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_does_not_end_has_a_creation_refused_and_nothing_made() {
+    let rig = rig().await;
+    rig.engine.reaches_every_database();
+    let (seat, lease) = elsewhere(&rig, StatementClass::Write);
+    let answer = rig.run(create(1)).await;
+    assert_eq!(code(&answer), ControlCode::PreconditionFailed);
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists));
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("sessions 41") && words.contains("30 s"), "{words}");
+    assert_eq!(rig.engine.count("create"), 0);
+    assert!(rig.may_write(), "the overlay is down");
+    assert!(rig.restarted().control.recover().await.unwrap().fences.is_empty(), "no marker");
+    lease.answered();
+    drop(seat);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn where_a_session_has_one_database_and_for_what_is_guarded_nobody_waits() {
+    let rig = rig().await;
+    let (_seat, lease) = elsewhere(&rig, StatementClass::Write);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    lease.answered();
+    let rig = self::rig().await;
+    rig.engine.reaches_every_database();
+    let (_seat, lease) = elsewhere(&rig, StatementClass::Stream);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    lease.answered();
+}
+
 #[tokio::test]
 async fn what_came_to_be_by_another_hand_is_not_taken_for_the_target() {
     let rig = rig().await;
