@@ -24,7 +24,7 @@ use crate::base::limits;
 use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
 use crate::fence::code::{ControlCode, Denial, Detail};
 use crate::fence::command::{Arguments, Command, CommandKind};
-use crate::fence::record::{FenceRecord, InFlight};
+use crate::fence::record::{FenceRecord, Identity, InFlight};
 use crate::fence::state::FenceState;
 use crate::fence::transition::{ControlRefusal, ControlView};
 use crate::fence::verdict::{Overlay, Purpose};
@@ -126,7 +126,7 @@ impl Control {
         line: &Line,
         command: &Command,
         truth: &Reconciled,
-        next: Option<&FenceRecord>,
+        next: Option<&mut FenceRecord>,
     ) -> Result<(), Answer> {
         let (Some(wanted), Some(record)) = (wanted(command), next) else { return Ok(()) };
         let namespace = &command.namespace;
@@ -340,17 +340,19 @@ impl Making<'_> {
         }
     }
 
-    async fn make(&mut self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
+    async fn make(&mut self, record: &mut FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
         let namespace = &self.line.namespace;
         // Behind the overlay: nobody can have come to it through the proxy since.
         let there = match self.engine.identity(namespace).await {
-            Ok(LiveDatabase::Missing) => false,
-            Ok(LiveDatabase::Exists(_)) if self.resumed => true,
+            Ok(LiveDatabase::Missing) => None,
+            Ok(LiveDatabase::Exists(identity)) if self.resumed => Some(identity),
             Ok(LiveDatabase::Exists(_)) => return Err(self.exists("it exists").await),
             Err(error) => return Err(self.failed(&error.to_string()).await),
         };
-        if there {
-            return self.must_be_empty().await;
+        if let Some(identity) = there {
+            // Asked first: what is looked into is this one, or one that came in its place.
+            self.must_be_empty().await?;
+            return self.identify(record, identity).await;
         }
         self.marked = true;
         let marked = match removed(Removable::TargetMarker) {
@@ -365,7 +367,7 @@ impl Making<'_> {
         let made = self.engine.create(namespace, wanted).await;
         Point::AfterCreate.pass(kind).await;
         let error = match made {
-            Ok(()) => return Ok(()),
+            Ok(()) => return self.identify_made(record).await,
             Err(error) => error,
         };
         tracing::warn!(%namespace, %error, "the target's database was not made");
@@ -388,6 +390,36 @@ impl Making<'_> {
                 self.take_marker_back().await;
                 Err(self.refuse(Detail::InvalidArgument, &error.to_string()).await)
             }
+        }
+    }
+
+    /// Asks which database was made.
+    async fn identify_made(&mut self, record: &mut FenceRecord) -> Result<(), Answer> {
+        match self.engine.identity(&self.line.namespace).await {
+            Ok(LiveDatabase::Exists(identity)) => self.identify(record, identity).await,
+            Ok(LiveDatabase::Missing) => {
+                Err(self.failed("the database that was made is not there any more").await)
+            }
+            Err(error) => Err(self.failed(&error.to_string()).await),
+        }
+    }
+
+    /// Has the record say which database it is of, as a source's does: what is proven later must be
+    /// of that one (invariant 8). The marker is what will be committed, to the letter: of a row and
+    /// a marker that differ at one revision nobody could say which is right.
+    async fn identify(
+        &mut self,
+        record: &mut FenceRecord,
+        identity: Identity,
+    ) -> Result<(), Answer> {
+        record.identity = Some(identity);
+        if removed(Removable::TargetMarker) {
+            return Ok(());
+        }
+        self.marked = true;
+        match self.control.markers.write(record).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failed(&error.to_string()).await),
         }
     }
 

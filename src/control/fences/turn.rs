@@ -279,10 +279,10 @@ impl Control {
         truth: &Reconciled,
         decided: Decided,
     ) -> Option<Step> {
-        let Decided { replaces, next, receipt, drains } = decided;
+        let Decided { replaces, mut next, receipt, drains } = decided;
         let kind = command.kind();
         let changes = next.is_some();
-        if let Err(answer) = self.make_target(line, command, truth, next.as_deref()).await {
+        if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
         }
         if drains && changes {

@@ -6,7 +6,7 @@ use super::*;
 use crate::control::targets::{TargetError, ValidationQuery};
 use crate::engine::ReadError;
 use crate::fence::code::Denial;
-use crate::fence::record::{LockMode, ValidationResult};
+use crate::fence::record::{Identity, LockMode, ValidationResult};
 use crate::fence::verdict::Purpose;
 use crate::sql::StatementClass;
 
@@ -244,6 +244,57 @@ async fn acceptance_11_a_creation_that_was_not_committed_opens_nothing_while_not
         rig.store.fail_reads(false);
         assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
         assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+    }
+}
+
+#[tokio::test]
+async fn invariant_08_a_target_is_of_the_database_that_was_made_for_it() {
+    let rig = created().await;
+    let of = |rig: &Rig| rig.gate().published().policy.state;
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    assert_eq!(after.inspect().await.sight.record.unwrap().identity, Some(identity()));
+    // The name leads to another server by now.
+    let moved = Identity { engine_id: "9999".to_owned(), ..identity() };
+    after.engine.becomes(moved);
+    let answer = after.run(seal(2, 0)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    assert_eq!(of(&after), FenceState::TargetImportDraining);
+    let reason = answer.sight.as_ref().unwrap().drain.reason.clone().unwrap_or_default();
+    assert!(reason.contains("9999"), "{reason}");
+    assert_eq!(after.engine.count("lock"), 0, "its tables are left alone");
+    after.engine.becomes(identity());
+    assert_eq!(code(&after.run(seal(2, 0)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn a_new_database_that_does_not_say_which_it_is_stays_closed_until_the_replay() {
+    let rig = rig().await;
+    rig.engine.creations_wait();
+    let answer = rig.spawn(create(1));
+    rig.until("the creation", |rig| rig.engine.count("create") == 1).await;
+    rig.engine.unanswered_at("identity");
+    rig.engine.creations_go_on();
+    assert_eq!(answer.await.unwrap().code, AnswerCode::Failed);
+    assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::StateUnavailable));
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    assert_eq!(rig.inspect().await.sight.record.unwrap().identity, Some(identity()));
+}
+
+#[tokio::test]
+async fn row_and_marker_of_a_creation_are_one_record_also_behind_a_replay() {
+    for first in [None, Some(CreateScript::Unknown { made: true })] {
+        let rig = rig().await;
+        if let Some(script) = first {
+            rig.engine.next_creation(script);
+            assert_eq!(rig.run(create(1)).await.code, AnswerCode::Failed);
+        }
+        // Committed, and the process dies before it knows: the marker is of before the commit.
+        rig.store.plan_commits([CommitFault::UnknownCommitted]);
+        assert_eq!(code(&rig.run(create(1)).await), ControlCode::CommitIndeterminate);
+        let after = rig.restarted();
+        assert!(after.control.recover().await.unwrap().unavailable.is_empty(), "{first:?}");
+        assert_eq!(denial(&after, StatementClass::Read), Some(Denial::TargetQuarantined));
     }
 }
 
