@@ -2,10 +2,11 @@
 //!
 //! Purpose: a fence closes a namespace by its name. When names and servers have been swapped or
 //! spelled anew while the proxy was down, the fenced database is behind another name, whose gate
-//! nothing has closed. So while a source fence or a target stands, each other engine is asked which server it
-//! is: all of its namespaces stay closed when it is the fenced one, and also while it hasn't said
-//! so, where it is new or the fence's own engine isn't seen to be the one that was fenced
-//! (invariant 4). Otherwise one that is silent at a start is open, and asked until it has answered.
+//! nothing has closed. So while a source fence or a target stands, each other engine is asked which
+//! server it is: all of its namespaces stay closed when it is the fenced one, and also while it
+//! hasn't said so, where it is new or the fence's own engine isn't seen to be the one that was
+//! fenced (invariant 4). Otherwise one that is silent at a start is open, and asked until it has
+//! answered.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
 //! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening
