@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use acceptance::sweep::{Park, send};
 use acceptance::{applied, fail_after};
-use acceptance_mysql::{MySite, code, on_both, shared_proxy, thread};
+use acceptance_mysql::{MyLatch, MySite, code, on_both, shared_proxy, thread};
 use serde_json::{Value, json};
-use support::my_wire::MyLogin;
+use support::my_wire::{MyLogin, flag};
 use support::{Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, ProxyOptions, poll};
 use targets::{
     ABORT, ABORTED, ABORTS, CREATE, CREATES, DRAINING, ENABLE, ENABLES, PATIENCE, PUBLISH,
@@ -25,6 +25,7 @@ use targets::{
 on_both!(
     acceptance_17_a_target_is_made_behind_a_closed_gate,
     acceptance_17_nobody_comes_in_while_a_target_is_created,
+    acceptance_17_a_program_from_before_writes_nothing_into_a_target,
     acceptance_17_an_orchestrators_whole_run,
     acceptance_18_a_seal_waits_for_an_open_write,
     acceptance_18_a_question_reads_within_bounds_and_never_writes,
@@ -130,6 +131,37 @@ fn acceptance_17_nobody_comes_in_while_a_target_is_created(flavour: MyFlavour) {
         assert_eq!(sent.join().unwrap().unwrap().0, 200, "{point}");
         assert_eq!(meets(&proxy, schema(&target), "SELECT 1"), "ZF004", "{point}");
     }
+}
+
+fn acceptance_17_a_program_from_before_writes_nothing_into_a_target(flavour: MyFlavour) {
+    let mut proxy = Proxy::start_my(cluster(flavour));
+    let target = Target::new(&unused());
+    let park = Park::arm(&mut proxy, "control.create_target.after_overlay");
+    let site = MySite::new(cluster(flavour), &proxy);
+    let latch = MyLatch::shut(&site);
+    let login = MyLogin::of("app", &site.db).with(flag::MULTI_STATEMENTS);
+    let mut client = MyWire::login(proxy.port(), &login).unwrap();
+    let table = format!("{}.x", schema(&target));
+    let wait = latch.wait();
+    let text = format!(
+        "SELECT passed FROM {wait}; CREATE TABLE {table} (a INT); INSERT INTO {table} VALUES (7)"
+    );
+    client.begin_query(&text).unwrap();
+    site.wait_at_latch(thread(&client));
+    let sent = send(&proxy, &target.namespace, &format!("target/{CREATE}"), &target.step(CREATE));
+    park.reached();
+    park.open();
+    let named = format!("SCHEMA_NAME = '{}'", schema(&target));
+    let made = format!("SELECT COUNT(*) FROM information_schema.SCHEMATA WHERE {named}");
+    for _ in 0..20 {
+        assert_eq!(cluster(flavour).sql("mysql", &made).trim(), "0", "made beside a program");
+    }
+    latch.open();
+    let answer = client.answer(&[]).unwrap();
+    assert_eq!(answer.error.map(|error| error.code), Some(1049), "there was no such schema yet");
+    assert_eq!(sent.join().unwrap().unwrap().0, 200);
+    assert_eq!(target.state(&proxy), QUARANTINED);
+    assert_eq!(code(&client.query(&format!("CREATE TABLE {table} (a INT)"))), "ZF004");
 }
 
 fn acceptance_17_an_orchestrators_whole_run(flavour: MyFlavour) {

@@ -70,6 +70,8 @@ pub enum Removable {
     TargetOverlay,
     /// A target's marker is there before its database is.
     TargetMarker,
+    /// What ran on a target's engine before its gate was closed has ended before it is made.
+    TargetPrograms,
     /// A capability's secret ends at the proxy: without it, what shows one goes to the engine as it
     /// came.
     CapabilitySecret,
@@ -81,7 +83,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -110,6 +112,7 @@ impl Removable {
         Self::CapabilityLife,
         Self::TargetOverlay,
         Self::TargetMarker,
+        Self::TargetPrograms,
         Self::CapabilitySecret,
         Self::FreshRights,
         Self::ImportedCode,
@@ -147,6 +150,7 @@ impl Removable {
             Self::CapabilityLife => "capability-life",
             Self::TargetOverlay => "target-overlay",
             Self::TargetMarker => "target-marker",
+            Self::TargetPrograms => "target-programs",
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
             Self::ImportedCode => "imported-code",

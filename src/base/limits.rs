@@ -253,6 +253,11 @@ pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 pub const DRAIN_ANSWER_GRACE_MS: u64 = 5_000;
 /// Longest pause between two looks of a drain at the engine, in milliseconds.
 pub const DRAIN_LOOK_MAX_MS: u64 = 500;
+/// How long a target's creation waits for programs that ran on its engine before its name was
+/// closed, in milliseconds; then it is refused, and nothing was made.
+pub const TARGET_PROGRAMS_WAIT_MS: u64 = 30_000;
+/// Sessions that such a refusal names; further ones are only counted.
+pub const TARGET_PROGRAMS_NAMED_MAX: usize = 8;
 /// Blockers that a view names; further ones are only counted.
 pub const BLOCKERS_SHOWN_MAX: usize = 100;
 /// Forced ends that one proof names; further ones are in the log only.

@@ -2,10 +2,11 @@
 //!
 //! Purpose: a fence closes a namespace by its name. When names and servers have been swapped or
 //! spelled anew while the proxy was down, the fenced database is behind another name, whose gate
-//! nothing has closed. So while a source fence stands, each other engine is asked which server it
-//! is: all of its namespaces stay closed when it is the fenced one, and also while it hasn't said
-//! so, where it is new or the fence's own engine isn't seen to be the one that was fenced
-//! (invariant 4). Otherwise one that is silent at a start is open, and asked until it has answered.
+//! nothing has closed. So while a source fence or a target stands, each other engine is asked which
+//! server it is: all of its namespaces stay closed when it is the fenced one, and also while it
+//! hasn't said so, where it is new or the fence's own engine isn't seen to be the one that was
+//! fenced (invariant 4). Otherwise one that is silent at a start is open, and asked until it has
+//! answered.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
 //! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening
@@ -27,7 +28,8 @@ use crate::gate::registry::Gate;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
-/// A source fence that stands, and the database it was acquired on.
+/// A fence that stands, and the database it was acquired on; or a target, and the one that was made
+/// for it.
 type Standing = (Namespace, Identity);
 
 /// What is known from one look to the next. One at a time looks.
@@ -85,6 +87,8 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
             Row::Absent | Row::Bad { .. } => None,
         })
         .filter(|record| record.state.is_active())
+        // Its database may be gone, and nothing would ever end this.
+        .filter(|record| record.state != FenceState::TargetAborted)
         .filter_map(|record| Some((record.namespace.clone(), record.identity.clone()?)))
         .collect()
 }
@@ -102,7 +106,8 @@ fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
     format!(
         "engine {engine} is the server that {fenced} was fenced on ({}{timeline}): it is there \
          under another name now. Nothing is admitted on {engine} while that fence stands. Put the \
-         urls back under the names they had and restart, or release the fence of {fenced} first",
+         urls back under the names they had and restart, or release the fence of {fenced} first (a \
+         target: enable its writes, or abort it)",
         identity.engine_id
     )
 }
@@ -119,7 +124,7 @@ fn may_be_double(engine: &EngineName, (fenced, _): &Standing, in_place: bool) ->
         "engine {engine} may be the server that {fenced} was fenced on, under another name: \
          {unseen}engine {engine} does not answer its control connection. Nothing is admitted on \
          {engine} until it says which server it is. See to {whose}, or release the fence of \
-         {fenced}"
+         {fenced} (a target: enable its writes, or abort it)"
     )
 }
 

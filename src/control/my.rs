@@ -153,6 +153,10 @@ impl EnginePort for MyPort {
         })
     }
 
+    fn reaches_every_database(&self) -> bool {
+        true
+    }
+
     fn cutoff<'a>(
         &'a self,
         namespace: &'a Namespace,

@@ -191,6 +191,10 @@ impl EnginePort for PgPort {
         true
     }
 
+    fn reaches_every_database(&self) -> bool {
+        false
+    }
+
     fn cutoff<'a>(
         &'a self,
         namespace: &'a Namespace,

@@ -131,6 +131,10 @@ pub trait EnginePort: Send + Sync {
         false
     }
 
+    /// Whether one session's program may reach every database of the server by name. Where it may,
+    /// a target waits for what ran before its name was closed.
+    fn reaches_every_database(&self) -> bool;
+
     /// Everything in flight now; asked just after the gate has closed.
     fn cutoff<'a>(
         &'a self,

@@ -9,6 +9,9 @@
 //! it has no engine lock (`docs/CONTRACT.md`).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::fences::Control;
@@ -16,16 +19,17 @@ use super::line::Line;
 use super::points::Point;
 use super::port::{EnginePort, LiveDatabase};
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::{Namespace, OperationId, Revision};
+use crate::base::ids::{Namespace, OperationId, Revision, SessionId};
 use crate::base::limits;
 use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
 use crate::fence::code::{ControlCode, Denial, Detail};
 use crate::fence::command::{Arguments, Command, CommandKind};
-use crate::fence::record::{FenceRecord, InFlight};
+use crate::fence::record::{FenceRecord, Identity, InFlight};
 use crate::fence::state::FenceState;
 use crate::fence::transition::{ControlRefusal, ControlView};
 use crate::fence::verdict::{Overlay, Purpose};
 use crate::gate::capability::{Capability, IssueError, Issued};
+use crate::gate::programs::Programs;
 use crate::gate::registry::Gate;
 use crate::store::reconcile::Reconciled;
 
@@ -103,6 +107,9 @@ struct Making<'a> {
     engine: Arc<dyn EnginePort>,
     /// Whether an earlier attempt left its marker: then the database may be there, or come to be.
     resumed: bool,
+    /// Whether this attempt's marker may be there: from then on the gate opens only by what the
+    /// store and the marker say together.
+    marked: bool,
 }
 
 impl Control {
@@ -119,7 +126,7 @@ impl Control {
         line: &Line,
         command: &Command,
         truth: &Reconciled,
-        next: Option<&FenceRecord>,
+        next: Option<&mut FenceRecord>,
     ) -> Result<(), Answer> {
         let (Some(wanted), Some(record)) = (wanted(command), next) else { return Ok(()) };
         let namespace = &command.namespace;
@@ -137,8 +144,10 @@ impl Control {
         if !removed(Removable::TargetOverlay) {
             self.gates.gate(namespace).overlay(Overlay::CreatingTarget, InFlight::Refuse);
         }
+        let mut making = Making { control: self, line, truth, engine, resumed, marked: false };
+        making.must_be_unused().await?;
         Point::AfterOverlay.pass(command.kind()).await;
-        let making = Making { control: self, line, truth, engine, resumed };
+        making.programs_must_end().await?;
         making.make(record, &wanted).await
     }
 
@@ -290,19 +299,72 @@ const fn verb(purpose: Purpose) -> &'static str {
     }
 }
 
+fn still_running(left: &[SessionId]) -> String {
+    let named = left.iter().take(limits::TARGET_PROGRAMS_NAMED_MAX);
+    let named: Vec<_> = named.map(SessionId::to_string).collect();
+    let more = match left.len().saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "programs that ran on this engine before the name was closed may reach it, and have not \
+         ended within {} s: those of sessions {}{more}; wait for them or end them, then send the \
+         command again",
+        limits::TARGET_PROGRAMS_WAIT_MS / 1000,
+        named.join(", ")
+    )
+}
+
 impl Making<'_> {
-    async fn make(&self, record: &FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
+    /// Behind the overlay once more: somebody may have come in front of it. What an earlier attempt
+    /// has left was closed all the time, so whoever sits there has done nothing.
+    async fn must_be_unused(&self) -> Result<(), Answer> {
+        let there = self.control.gates.known(&self.line.namespace);
+        if self.resumed || there.is_none_or(|gate| gate.session_count() == 0) {
+            return Ok(());
+        }
+        Err(self.exists("sessions came to this name while it was being closed").await)
+    }
+
+    /// Waits for what ran on this engine when the gate closed, where a program of one database may
+    /// reach every other: it was admitted without a lease here, and must not write behind the seal.
+    /// What begins from here on asks at this gate. The bound ends the wait, and proves nothing.
+    async fn programs_must_end(&self) -> Result<(), Answer> {
+        if !self.engine.reaches_every_database() || removed(Removable::TargetPrograms) {
+            return Ok(());
+        }
+        let mut programs = Programs::on(&self.control.gates, self.line.namespace.engine());
+        let until = Instant::now() + Duration::from_millis(limits::TARGET_PROGRAMS_WAIT_MS);
+        let mut pause = Duration::from_millis(limits::DRAIN_LOOK_FIRST_MS);
+        loop {
+            let left = programs.left();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Err(self.exists(&still_running(&left)).await);
+            }
+            tokio::time::sleep(pause.min(rest)).await;
+            pause = (pause * 2).min(Duration::from_millis(limits::DRAIN_LOOK_MAX_MS));
+        }
+    }
+
+    async fn make(&mut self, record: &mut FenceRecord, wanted: &NewDatabase) -> Result<(), Answer> {
         let namespace = &self.line.namespace;
         // Behind the overlay: nobody can have come to it through the proxy since.
         let there = match self.engine.identity(namespace).await {
-            Ok(LiveDatabase::Missing) => false,
-            Ok(LiveDatabase::Exists(_)) if self.resumed => true,
+            Ok(LiveDatabase::Missing) => None,
+            Ok(LiveDatabase::Exists(identity)) if self.resumed => Some(identity),
             Ok(LiveDatabase::Exists(_)) => return Err(self.exists("it exists").await),
             Err(error) => return Err(self.failed(&error.to_string()).await),
         };
-        if there {
-            return self.must_be_empty().await;
+        if let Some(identity) = there {
+            // Asked first: what is looked into is this one, or one that came in its place.
+            self.must_be_empty().await?;
+            return self.identify(record, identity).await;
         }
+        self.marked = true;
         let marked = match removed(Removable::TargetMarker) {
             true => Ok(()),
             false => self.control.markers.write(record).await,
@@ -315,7 +377,7 @@ impl Making<'_> {
         let made = self.engine.create(namespace, wanted).await;
         Point::AfterCreate.pass(kind).await;
         let error = match made {
-            Ok(()) => return Ok(()),
+            Ok(()) => return self.identify_made(record).await,
             Err(error) => error,
         };
         tracing::warn!(%namespace, %error, "the target's database was not made");
@@ -341,6 +403,36 @@ impl Making<'_> {
         }
     }
 
+    /// Asks which database was made.
+    async fn identify_made(&mut self, record: &mut FenceRecord) -> Result<(), Answer> {
+        match self.engine.identity(&self.line.namespace).await {
+            Ok(LiveDatabase::Exists(identity)) => self.identify(record, identity).await,
+            Ok(LiveDatabase::Missing) => {
+                Err(self.failed("the database that was made is not there any more").await)
+            }
+            Err(error) => Err(self.failed(&error.to_string()).await),
+        }
+    }
+
+    /// Has the record say which database it is of, as a source's does: what is proven later must be
+    /// of that one (invariant 8). The marker is what will be committed, to the letter: of a row and
+    /// a marker that differ at one revision nobody could say which is right.
+    async fn identify(
+        &mut self,
+        record: &mut FenceRecord,
+        identity: Identity,
+    ) -> Result<(), Answer> {
+        record.identity = Some(identity);
+        if removed(Removable::TargetMarker) {
+            return Ok(());
+        }
+        self.marked = true;
+        match self.control.markers.write(record).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failed(&error.to_string()).await),
+        }
+    }
+
     /// An earlier attempt's database, or somebody's that came in between: a target starts empty.
     async fn must_be_empty(&self) -> Result<(), Answer> {
         match self.engine.holds_anything(&self.line.namespace).await {
@@ -354,22 +446,27 @@ impl Making<'_> {
         }
     }
 
-    async fn take_marker_back(&self) {
+    /// Only where it is known that this attempt made nothing.
+    async fn take_marker_back(&mut self) {
         if self.resumed {
             return;
         }
         let namespace = &self.line.namespace;
-        if let Err(error) = self.control.markers.remove(namespace).await {
-            tracing::warn!(
+        match self.control.markers.remove(namespace).await {
+            Ok(()) => self.marked = false,
+            Err(error) => tracing::warn!(
                 %namespace, %error,
                 "the marker of a creation that came to nothing could not be removed; the name \
                  stays closed; replay the command"
-            );
+            ),
         }
     }
 
     async fn settle(&self) {
-        self.control.settle_after_failure(self.line, self.truth).await;
+        match self.marked {
+            true => self.control.settle_on_store(self.line).await,
+            false => self.control.settle_after_failure(self.line, self.truth).await,
+        }
     }
 
     async fn refuse(&self, detail: Detail, words: &str) -> Answer {

@@ -438,7 +438,7 @@ pub struct FenceRecord {
     pub revision: Revision,
     /// Who owns the fence.
     pub operation: OperationId,
-    /// The database as acquired; `None` for a target.
+    /// The database as acquired, or as created; `None` for a target of a build that didn't ask.
     pub identity: Option<Identity>,
     /// The creation this target came from; `None` for a source.
     pub target_incarnation: Option<IncarnationId>,

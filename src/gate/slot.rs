@@ -150,6 +150,8 @@ pub struct Slot {
     /// What the session shows a capability for, if it does.
     purpose: Option<Purpose>,
     lease: SharedWord,
+    /// How often nothing has come to run unguarded. See [`Slot::pauses`].
+    pauses: AtomicU64,
     since_ms: AtomicU64,
     engine_pid: AtomicI32,
     /// How often the control side had seen a new run of some engine when the last exchange began
@@ -189,6 +191,7 @@ impl Slot {
             id,
             purpose,
             lease: SharedWord::new(0),
+            pauses: AtomicU64::new(0),
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             alive: AtomicU64::new(0),
@@ -286,6 +289,14 @@ impl Slot {
         self.lease.load() & RUNNING != 0
     }
 
+    /// How often a lease of this slot was published under which nothing runs unguarded, or none: it
+    /// moves behind the end of each program, so that one program can be told from the next.
+    /// Sequentially consistent, as the lease itself is (`gate/programs.rs`).
+    #[must_use]
+    pub fn pauses(&self) -> u64 {
+        self.pauses.load(Ordering::SeqCst)
+    }
+
     /// When the lease was taken, in milliseconds of the process's monotonic clock.
     #[must_use]
     pub fn since_ms(&self) -> u64 {
@@ -355,6 +366,9 @@ impl Slot {
 
     pub(super) fn publish(&self, stamp: Option<Stamp>) {
         self.lease.store(stamp.map_or(0, Stamp::pack));
+        if stamp.is_none_or(|stamp| stamp.running != Running::Unguarded) {
+            self.pauses.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn note_since(&self, ms: u64) {

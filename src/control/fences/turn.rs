@@ -279,10 +279,10 @@ impl Control {
         truth: &Reconciled,
         decided: Decided,
     ) -> Option<Step> {
-        let Decided { replaces, next, receipt, drains } = decided;
+        let Decided { replaces, mut next, receipt, drains } = decided;
         let kind = command.kind();
         let changes = next.is_some();
-        if let Err(answer) = self.make_target(line, command, truth, next.as_deref()).await {
+        if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
         }
         if drains && changes {
@@ -300,16 +300,17 @@ impl Control {
             Committed::Yes(persisted) => persisted,
             Committed::Conflict => return None,
             Committed::No(words) => {
-                self.settle_after_failure(line, truth).await;
+                let stands = if kind == CommandKind::CreateTargetQuarantined {
+                    // What was read before is of a time without its marker and its database.
+                    self.settle_on_store(line).await;
+                    "the new database stays closed"
+                } else {
+                    self.settle_after_failure(line, truth).await;
+                    "admission is as it was before"
+                };
                 return Some(Step::answered(Answer::failed(format!(
-                    "{} on {}: nothing was committed, {} ({words}); replay the command",
-                    kind,
-                    command.namespace,
-                    if kind == CommandKind::CreateTargetQuarantined {
-                        "the new database stays closed"
-                    } else {
-                        "admission is as it was before"
-                    }
+                    "{kind} on {}: nothing was committed, {stands} ({words}); replay the command",
+                    command.namespace
                 ))));
             }
             Committed::Unknown(words) => {
@@ -376,7 +377,8 @@ impl Control {
     }
 
     /// After a commit that is known not to have landed: what the store says now, or, when it
-    /// can't be read, what it said under this very lock.
+    /// can't be read, what it said under this very lock. Not for a creation whose marker may be
+    /// there: see [`Control::settle_on_store`].
     pub(in crate::control) async fn settle_after_failure(&self, line: &Line, before: &Reconciled) {
         match self.truth(&line.namespace, true).await {
             Ok(now) => self.settle_gate(line, &now).await,
@@ -384,7 +386,9 @@ impl Control {
         }
     }
 
-    async fn settle_on_store(&self, line: &Line) {
+    /// What the store says now. Where it can't be read the gate stays as it is, closed by whatever
+    /// overlay is up.
+    pub(in crate::control) async fn settle_on_store(&self, line: &Line) {
         match self.truth(&line.namespace, true).await {
             Ok(now) => self.settle_gate(line, &now).await,
             Err(error) => tracing::warn!(

@@ -363,3 +363,34 @@ async fn a_write_fence_admits_no_reads_where_its_engine_is_shut() {
     assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
     assert!(!may_read_from(&swapped, "new/app") && !may_write_to(&swapped, "new/app"), "{what}");
 }
+
+fn target(command: u8) -> Command {
+    super::targets::create(command)
+}
+
+#[tokio::test]
+async fn a_targets_server_under_another_name_is_closed_until_the_target_is_enabled_or_aborted() {
+    let rig = Rig::new().await;
+    rig.engine.missing();
+    assert_eq!(code(&rig.run(target(1)).await), ControlCode::Applied);
+    assert_eq!(rig.inspect().await.sight.record.unwrap().identity, Some(identity()));
+    let elsewhere = ScriptedEngine::default();
+    elsewhere.becomes(other());
+    let names = [("old", &rig.engine), ("again", &rig.engine), ("new", &elsewhere)];
+    let after = rig.restarted_with(engines(names));
+    after.control.recover().await.unwrap();
+    assert!(!may_read_from(&after, "again/app") && !may_write_to(&after, "again/app"));
+    assert!(may_write_to(&after, "new/app"), "another server");
+    let why = why(&after, "again/app").await;
+    assert!(why.contains("old/app") && why.contains("abort it"), "{why}");
+    let abort = Command {
+        expected_state: FenceState::TargetQuarantined,
+        arguments: Arguments::AbortQuarantinedTarget,
+        expected_revision: Revision(1),
+        ..target(2)
+    };
+    assert_eq!(code(&after.run(abort).await), ControlCode::Applied);
+    after.control.look_again().await;
+    assert!(may_write_to(&after, "again/app"), "an aborted one is closed by its name alone");
+    assert!(!after.may_write());
+}

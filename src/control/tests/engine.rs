@@ -58,6 +58,8 @@ struct Script {
     boundary_gate: Option<Arc<tokio::sync::Semaphore>>,
     server_gate: Option<Arc<tokio::sync::Semaphore>>,
     creation: Option<CreateScript>,
+    reaches_every_database: bool,
+    creation_gate: Option<Arc<tokio::sync::Semaphore>>,
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
     read_gate: Option<Arc<tokio::sync::Semaphore>>,
@@ -159,6 +161,23 @@ impl ScriptedEngine {
     /// The next attempt at making a database comes to this.
     pub(crate) fn next_creation(&self, script: CreateScript) {
         self.script().creation = Some(script);
+    }
+
+    /// A program of one session may reach every database, as on MySQL.
+    pub(crate) fn reaches_every_database(&self) {
+        self.script().reaches_every_database = true;
+    }
+
+    /// From now on creations are answered only once they may go on.
+    pub(crate) fn creations_wait(&self) {
+        self.script().creation_gate = Some(Arc::new(tokio::sync::Semaphore::new(0)));
+    }
+
+    /// Creations go on, this one and those that come.
+    pub(crate) fn creations_go_on(&self) {
+        if let Some(gate) = self.script().creation_gate.take() {
+            gate.close();
+        }
     }
 
     /// Somebody has put something into the database.
@@ -454,6 +473,10 @@ impl EnginePort for ScriptedEngine {
         true
     }
 
+    fn reaches_every_database(&self) -> bool {
+        self.script().reaches_every_database
+    }
+
     fn cutoff<'a>(
         &'a self,
         namespace: &'a Namespace,
@@ -573,7 +596,14 @@ impl EnginePort for ScriptedEngine {
             Some(CreateScript::Unknown { made }) => (made, Err(CreateError::Unknown(error))),
         };
         script.missing &= !made;
-        ready(answer)
+        let gate = script.creation_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                // Closed is gone on.
+                drop(gate.acquire().await);
+            }
+            answer
+        })
     }
 
     fn holds_anything<'a>(

@@ -213,6 +213,13 @@ impl Rig {
         }
     }
 
+    /// Lets some looks at what is left pass by, in paused time.
+    async fn looks_pass(&self) {
+        let looks = Duration::from_millis(4 * crate::base::limits::DRAIN_LOOK_FIRST_MS);
+        // tidy: not a race: time is paused, and goes on only when everybody else waits.
+        tokio::time::sleep(looks).await;
+    }
+
     pub(crate) async fn until_blocked(&self) {
         self.until("a named blocker", |rig| {
             let report = rig.control.drain_report(&namespace());

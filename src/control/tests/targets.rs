@@ -6,7 +6,7 @@ use super::*;
 use crate::control::targets::{TargetError, ValidationQuery};
 use crate::engine::ReadError;
 use crate::fence::code::Denial;
-use crate::fence::record::{LockMode, ValidationResult};
+use crate::fence::record::{Identity, LockMode, ValidationResult};
 use crate::fence::verdict::Purpose;
 use crate::sql::StatementClass;
 
@@ -218,6 +218,150 @@ async fn a_creation_of_which_nothing_is_known_stays_closed_until_its_replay() {
         assert_eq!(after.engine.count("create"), if made { 1 } else { 2 });
         assert_eq!(denial(&after, StatementClass::Read), Some(Denial::TargetQuarantined));
     }
+}
+
+#[tokio::test]
+async fn acceptance_11_a_creation_that_was_not_committed_opens_nothing_while_nothing_can_be_read() {
+    let begun = [None, Some(CreateScript::Unknown { made: true })];
+    for (script, unreadable) in begun.into_iter().flat_map(|made| [(made, true), (made, false)]) {
+        let rig = rig().await;
+        rig.store.plan_commits([CommitFault::NotCommitted]);
+        rig.engine.creations_wait();
+        if let Some(script) = script {
+            rig.engine.next_creation(script);
+        }
+        let answer = rig.spawn(create(1));
+        rig.until("the creation", |rig| rig.engine.count("create") == 1).await;
+        rig.store.fail_reads(unreadable);
+        rig.engine.creations_go_on();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.code, AnswerCode::Failed, "{:?}", answer.message);
+        for class in [StatementClass::Read, StatementClass::Write] {
+            assert!(denial(&rig, class).is_some(), "{script:?}, unreadable {unreadable}");
+        }
+        rig.store.replan([]);
+        assert_eq!(rig.run(create(1)).await.code == AnswerCode::Failed, unreadable);
+        rig.store.fail_reads(false);
+        assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+        assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::TargetQuarantined));
+    }
+}
+
+#[tokio::test]
+async fn invariant_08_a_target_is_of_the_database_that_was_made_for_it() {
+    let rig = created().await;
+    let of = |rig: &Rig| rig.gate().published().policy.state;
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    assert_eq!(after.inspect().await.sight.record.unwrap().identity, Some(identity()));
+    // The name leads to another server by now.
+    let moved = Identity { engine_id: "9999".to_owned(), ..identity() };
+    after.engine.becomes(moved);
+    let answer = after.run(seal(2, 0)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    assert_eq!(of(&after), FenceState::TargetImportDraining);
+    let reason = answer.sight.as_ref().unwrap().drain.reason.clone().unwrap_or_default();
+    assert!(reason.contains("9999"), "{reason}");
+    assert_eq!(after.engine.count("lock"), 0, "its tables are left alone");
+    after.engine.becomes(identity());
+    assert_eq!(code(&after.run(seal(2, 0)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn a_new_database_that_does_not_say_which_it_is_stays_closed_until_the_replay() {
+    let rig = rig().await;
+    rig.engine.creations_wait();
+    let answer = rig.spawn(create(1));
+    rig.until("the creation", |rig| rig.engine.count("create") == 1).await;
+    rig.engine.unanswered_at("identity");
+    rig.engine.creations_go_on();
+    assert_eq!(answer.await.unwrap().code, AnswerCode::Failed);
+    assert_eq!(denial(&rig, StatementClass::Read), Some(Denial::StateUnavailable));
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    assert_eq!(rig.inspect().await.sight.record.unwrap().identity, Some(identity()));
+}
+
+#[tokio::test]
+async fn row_and_marker_of_a_creation_are_one_record_also_behind_a_replay() {
+    for first in [None, Some(CreateScript::Unknown { made: true })] {
+        let rig = rig().await;
+        if let Some(script) = first {
+            rig.engine.next_creation(script);
+            assert_eq!(rig.run(create(1)).await.code, AnswerCode::Failed);
+        }
+        // Committed, and the process dies before it knows: the marker is of before the commit.
+        rig.store.plan_commits([CommitFault::UnknownCommitted]);
+        assert_eq!(code(&rig.run(create(1)).await), ControlCode::CommitIndeterminate);
+        let after = rig.restarted();
+        assert!(after.control.recover().await.unwrap().unavailable.is_empty(), "{first:?}");
+        assert_eq!(denial(&after, StatementClass::Read), Some(Denial::TargetQuarantined));
+    }
+}
+
+/// A program at another gate of the target's engine, as it ran before anybody knew of the target.
+fn elsewhere(rig: &Rig, class: StatementClass) -> (Arc<Seat>, Lease) {
+    let other = Namespace::parse("old/other").unwrap();
+    let seat = Seat::take(rig.control.gates.gate(&other), SessionId(41), Card::default());
+    let (lease, _) = seat.begin(class, 0).unwrap();
+    (seat, lease)
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_15_what_ran_before_a_target_has_ended_before_it_is_made() {
+    let rig = rig().await;
+    rig.engine.reaches_every_database();
+    let (seat, lease) = elsewhere(&rig, StatementClass::Read);
+    let answer = rig.spawn(create(1));
+    rig.until("the overlay", |rig| denial(rig, StatementClass::Read).is_some()).await;
+    // Looks at the programs come after the overlay; none of them may get past this one.
+    rig.looks_pass().await;
+    assert_eq!(rig.engine.count("create"), 0, "VIOLATION: invariant 15, made beside a program");
+    assert!(!answer.is_finished(), "VIOLATION: invariant 15, made beside a program");
+    lease.answered();
+    // What begins behind the overlay isn't waited for, nor is what idles.
+    let (mut next, _) = seat.begin(StatementClass::Write, 0).unwrap();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+    next.paused();
+    next.answered();
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_15_a_target_that_waits_for_no_program_is_reported() {
+    let check = "control::tests::targets::\
+                 invariant_15_what_ran_before_a_target_has_ended_before_it_is_made";
+    crate::base::arm::missed(check, &[("target-programs", "invariant 15")]).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_does_not_end_has_a_creation_refused_and_nothing_made() {
+    let rig = rig().await;
+    rig.engine.reaches_every_database();
+    let (seat, lease) = elsewhere(&rig, StatementClass::Write);
+    let answer = rig.run(create(1)).await;
+    assert_eq!(code(&answer), ControlCode::PreconditionFailed);
+    assert_eq!(answer.detail, Some(Detail::NamespaceExists));
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("sessions 41") && words.contains("30 s"), "{words}");
+    assert_eq!(rig.engine.count("create"), 0);
+    assert!(rig.may_write(), "the overlay is down");
+    assert!(rig.restarted().control.recover().await.unwrap().fences.is_empty(), "no marker");
+    lease.answered();
+    drop(seat);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+}
+
+#[tokio::test]
+async fn where_a_session_has_one_database_and_for_what_is_guarded_nobody_waits() {
+    let rig = rig().await;
+    let (_seat, lease) = elsewhere(&rig, StatementClass::Write);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    lease.answered();
+    let rig = self::rig().await;
+    rig.engine.reaches_every_database();
+    let (_seat, lease) = elsewhere(&rig, StatementClass::Stream);
+    assert_eq!(code(&rig.run(create(1)).await), ControlCode::Applied);
+    lease.answered();
 }
 
 #[tokio::test]
