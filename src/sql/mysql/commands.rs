@@ -132,8 +132,8 @@ pub(super) fn handler(text: Phrase<'_>, context: &Context<'_>) -> Part {
 }
 
 /// `PREPARE name FROM 'text'`: what the text may do counts when it runs. But MariaDB runs some
-/// functions of it at once, while it reads it (`ROUND(1.55, f())`, also behind a view): it is a read,
-/// or what nobody can prove, at the schemas that the text names.
+/// functions of it at once, while it reads it (`ROUND(1.55, f())`, also behind a view): it is a
+/// read, or what nobody can prove, at the schemas that the text names.
 pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if !text.is_name(1) || !text.is(2, "from") {
         return context.opaque();

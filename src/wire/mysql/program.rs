@@ -80,8 +80,8 @@ impl Program {
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
             program.anywhere |= known.is_none() || !program.executed.is_empty();
             program.changes_unknown |= known.is_none() || !classified.shape().single();
-            // As many as the classifier tells: at most EXECUTED_NAMES_MAX for each of the (at most
-            // four) ways to read a text.
+            // As many as the classifier tells: at most EXECUTED_NAMES_MAX for each of the ways to
+            // read a text, of which there are four.
             program.executed.extend(known);
         }
         program.classified = Some(classified);
