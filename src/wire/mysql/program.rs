@@ -111,8 +111,8 @@ impl Program {
         matches!(self.command, Command::Query | Command::Execute | Command::BulkExecute)
     }
 
-    /// Whether the engine may run a stored function for it: MariaDB evaluates some while it prepares
-    /// a text, or a view whose fields are listed.
+    /// Whether the engine may run a stored function for it: MariaDB evaluates some while it
+    /// prepares a text, or opens a view whose fields are listed.
     pub(crate) const fn evaluates(&self) -> bool {
         self.runs() || matches!(self.command, Command::Prepare | Command::FieldList)
     }
