@@ -27,6 +27,9 @@ on_both!(
     a_schema_in_another_character_set_is_not_where_the_session_is,
     a_character_that_no_name_keeps_is_another_schema,
     a_schema_named_like_an_option_is_fenced,
+    a_text_that_is_read_two_ways_is_prepared_as_the_stricter,
+    a_setting_beside_one_that_is_not_known_hides_nothing,
+    what_runs_while_a_text_is_prepared_writes_nothing,
     a_refused_write_holds_up_no_other_fence,
     a_failed_setting_leaves_no_session_read_only,
     a_refusal_by_the_guard_in_an_open_schema_has_the_fences_code,
@@ -294,6 +297,72 @@ fn a_schema_named_like_an_option_is_fenced(flavour: MyFlavour) {
         assert!((9701..=9708).contains(&code), "{name}: {code}");
         // The default one is open.
         client.query("ALTER DATABASE CHARACTER SET utf8mb4").ok();
+    }
+}
+
+/// By ANSI_QUOTES all behind COMMENT is one name; without, the table moves to the fenced schema.
+fn a_text_that_is_read_two_ways_is_prepared_as_the_stricter(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let (other, db) = (&rig.other, &rig.db);
+    let mut client = rig.client(other);
+    client.query("CREATE TABLE zz (n int)").ok();
+    let inner = format!(r#"alter table {other}.zz comment="\\"", rename to {db}.zz2 -- ""#);
+    rig.stays_out(&mut client, &[&format!("PREPARE s FROM '{inner}'"), "EXECUTE s"]);
+}
+
+fn a_setting_beside_one_that_is_not_known_hides_nothing(flavour: MyFlavour) {
+    for set in [
+        "SET sql_mode = '', `sql_mödé` = 'ANSI_QUOTES'",
+        "SET `sql_mödé` = 'ANSI_QUOTES', sql_mode = ''",
+    ] {
+        let rig = Rig::new(flavour);
+        let mut client = rig.client(&rig.db);
+        drop(client.query(set));
+        let text = "select 1 as \"\\\"; set session transaction read write; commit; \
+                    create table sneak (z int) -- \"";
+        rig.stays_out(&mut client, &[text]);
+    }
+}
+
+/// Lists a table's fields (COM_FIELD_LIST).
+fn list_fields(client: &mut MyWire, table: &str) {
+    client.command(&[b"\x04", table.as_bytes(), b"\0"].concat());
+    while !matches!(client.read_piece().unwrap().1[0], 0xfe | 0xff) {}
+}
+
+/// MariaDB evaluates a deterministic function while it resolves ROUND's second argument.
+fn what_runs_while_a_text_is_prepared_writes_nothing(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let mut direct = MyWire::connect(rig.cluster.port(), "wire", &rig.db);
+    for sql in [
+        "CREATE FUNCTION qf() RETURNS int DETERMINISTIC MODIFIES SQL DATA \
+             BEGIN INSERT INTO t VALUES (9); RETURN 1; END",
+        "CREATE VIEW qv AS SELECT ROUND(1.55, qf()) AS n",
+    ] {
+        direct.query(sql).ok();
+    }
+    let tries = |home: &str| {
+        let mut client = rig.client(home);
+        let db = &rig.db;
+        for text in [format!("SELECT * FROM {db}.qv"), format!("SELECT ROUND(1.55, {db}.qf())")] {
+            drop(client.prepare(&text).unwrap());
+            drop(client.query(&format!("PREPARE s FROM '{text}'")));
+            drop(client.query(&format!("SET @s = '{text}'")));
+            drop(client.query("PREPARE s FROM @s"));
+        }
+        if home == rig.db {
+            list_fields(&mut client, "qv");
+        }
+    };
+    let before = rig.everything();
+    tries(&rig.db);
+    let written = rig.everything();
+    // Else this shows nothing.
+    assert!(flavour == MyFlavour::MySql || before != written);
+    rig.fence(&rig.db);
+    for home in [&rig.db, &rig.other] {
+        tries(home);
+        assert_eq!(rig.everything(), written, "VIOLATION: from {home}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mysql::{MyLexing, SessionChange};
-use crate::base::limits::{CLASSIFIED_DATABASES_MAX, CLASSIFIED_SCHEMAS_MAX};
+use crate::base::limits::{CLASSIFIED_DATABASES_MAX, CLASSIFIED_SCHEMAS_MAX, EXECUTED_NAMES_MAX};
 
 /// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
 ///
@@ -349,7 +349,8 @@ pub struct MyDetail {
     pub change: SessionChange,
     /// `PREPARE name FROM …`: the name in lower case, and what its text is (unreadable when it
     /// comes from a variable). A failing `PREPARE` drops an earlier statement of that name. What
-    /// such a program may do counts when it is executed: see [`Detail::executes`].
+    /// such a program may do counts when it is executed: see [`Detail::executes`]. A text that is
+    /// read in several ways has each name once, with the strictest of its readings.
     pub prepared: Vec<(String, Classified)>,
     /// `DEALLOCATE PREPARE`, names in lower case.
     pub deallocated: Vec<String>,
@@ -373,6 +374,13 @@ impl MyDetail {
         }
     }
 
+    /// What it prepares under a name: where there are several of that name, any of them.
+    fn prepares(&self, name: &str) -> Option<Classified> {
+        let mut found = self.prepared.iter().filter(|(known, _)| known == name);
+        let first = found.next().map(|(_, text)| text.clone());
+        first.map(|first| found.fold(first, |all, (_, text)| all.or(text.clone())))
+    }
+
     /// What may be true of either reading.
     fn or(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -385,8 +393,27 @@ impl MyDetail {
             both.default_schema = None;
         }
         both.change = self.change.or(other.change);
-        both.prepared.extend(other.prepared.iter().cloned());
-        both.deallocated.extend(other.deallocated.iter().cloned());
+        both.prepared = Vec::new();
+        for (name, _) in self.prepared.iter().chain(&other.prepared) {
+            if both.prepared.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            if both.prepared.len() == EXECUTED_NAMES_MAX {
+                both.names_unknown = true;
+                break;
+            }
+            let found = match (self.prepares(name), other.prepares(name)) {
+                (Some(one), Some(two)) => one.or(two),
+                // By the other reading it is what it was before, whatever that is.
+                (Some(_), None) | (None, _) => Classified::unreadable_mysql(),
+            };
+            both.prepared.push((name.clone(), found));
+        }
+        for name in &other.deallocated {
+            if !both.deallocated.contains(name) {
+                both.deallocated.push(name.clone());
+            }
+        }
         if self.kill != other.kill {
             both.kill = None;
         }

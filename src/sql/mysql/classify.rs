@@ -8,6 +8,8 @@
 //!
 //! Called by the classifier alone. It follows no session state: rules come in, changes are told.
 
+use crate::base::limits;
+
 use super::super::classify::phrase::{LowerWord, Phrase, Tokens};
 use super::super::lexer::{TokenKind, Unlexable};
 use super::super::statement::{Classified, Detail, GuardBreak, Part, Shape, StatementClass, Sum};
@@ -232,21 +234,38 @@ impl Context<'_> {
     }
 
     /// A statement with a text inside it that was read: every effect on the session is assumed, and
-    /// the schemas and settings are those that the text inside names.
-    pub(super) fn runs(&mut self, inner: &Classified) -> Part {
+    /// the schemas and settings are those that the text inside names. `None` where that executes
+    /// more names than are told: nothing is known then.
+    pub(super) fn runs(&mut self, inner: &Classified) -> Option<Part> {
         if let Some(detail) = inner.detail() {
             let into = &mut self.detail;
+            if into.executes.len() + detail.executes.len() > limits::EXECUTED_NAMES_MAX {
+                return None;
+            }
             for name in &detail.my.schemas {
                 into.my.name_schema(name.clone());
             }
             into.my.any_schema |= detail.my.any_schema;
             into.my.change = into.my.change.then(detail.my.change);
-            into.databases.extend(detail.databases.iter().cloned());
+            for name in &detail.databases {
+                into.reach_database(name.clone());
+            }
             into.any_database |= detail.any_database;
             into.executes.extend(detail.executes.iter().cloned());
         }
         self.detail.my.names_unknown = true;
-        Self::every_effect()
+        Some(Self::every_effect())
+    }
+
+    /// A statement with a text inside it that is read and not run: of which schemas it speaks. An
+    /// engine may look into them, and run a function, while it reads the text.
+    pub(super) fn speaks_of(&mut self, inner: &Classified) {
+        if let Some(detail) = inner.detail() {
+            for name in &detail.my.schemas {
+                self.detail.my.name_schema(name.clone());
+            }
+            self.detail.my.any_schema |= detail.my.any_schema;
+        }
     }
 
     const fn every_effect() -> Part {

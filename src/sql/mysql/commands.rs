@@ -131,7 +131,9 @@ pub(super) fn handler(text: Phrase<'_>, context: &Context<'_>) -> Part {
     if text.has("open") { Part { extra: part.extra | Shape::KEEPS_LOCKS, ..part } } else { part }
 }
 
-/// `PREPARE name FROM 'text'`: session state; what the text may do counts when it runs.
+/// `PREPARE name FROM 'text'`: what the text may do counts when it runs. But MariaDB runs some
+/// functions of it at once, while it reads it (`ROUND(1.55, f())`, also behind a view): it is a
+/// read, or what nobody can prove, at the schemas that the text names.
 pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     if !text.is_name(1) || !text.is(2, "from") {
         return context.opaque();
@@ -141,12 +143,24 @@ pub(super) fn prepare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         Some(inner) => context.inner(&inner),
         None => Classified::unreadable_mysql(),
     };
+    context.speaks_of(&found);
+    let class = match found.class() {
+        StatementClass::Unprovable => StatementClass::Unprovable,
+        StatementClass::TransactionControl
+        | StatementClass::Session
+        | StatementClass::Read
+        | StatementClass::Stream
+        | StatementClass::Write
+        | StatementClass::Ddl
+        | StatementClass::Lifecycle => StatementClass::Read,
+    };
     let few = context.detail.my.prepared.len() < limits::EXECUTED_NAMES_MAX;
     match names::folded(text, 1).filter(|_| few) {
         Some(name) => context.detail.my.prepared.push((name, found)),
         None => context.detail.my.names_unknown = true,
     }
-    session::value(text.rest(3), context)
+    let part = session::value(text.rest(3), context);
+    Part { class: part.class.strongest(class), ..part }
 }
 
 /// `EXECUTE name`: its class isn't in the program's own. `EXECUTE IMMEDIATE` is a writer (W18), and
@@ -162,10 +176,11 @@ pub(super) fn execute(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         names::string(text, 2, context.reading).filter(|_| text.len() == 3 || text.is(3, "using"));
     let Some(literal) = literal else { return context.opaque() };
     let inner = context.inner(&literal);
+    let Some(part) = context.runs(&inner) else { return context.opaque() };
     Part {
         class: StatementClass::Write.strongest(inner.class()),
         tx: if inner.shape().tx() == TxEffect::None { TxEffect::None } else { TxEffect::Mixed },
-        ..context.runs(&inner)
+        ..part
     }
 }
 

@@ -28,7 +28,7 @@ fn whole_schema(text: Phrase<'_>, at: usize, context: &mut Context<'_>) -> Part 
     }
     match names::name(text, at, context.reading) {
         Some(name) => {
-            context.detail.databases.push(name.clone());
+            context.detail.reach_database(name.clone());
             context.detail.my.name_schema(name);
         }
         None => {

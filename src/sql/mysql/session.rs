@@ -67,6 +67,7 @@ pub(super) fn set(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     }
     let mut sum = Part::of(StatementClass::Session);
     let mut change = SessionChange::default();
+    let before = std::mem::take(&mut context.detail.my.change);
     let mut at = 1;
     let mut items = 0;
     while at < text.len() {
@@ -86,7 +87,10 @@ pub(super) fn set(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         // A scope counts for what follows without one, or doesn't: see each server's manual.
         change = SessionChange::UNKNOWN;
     }
-    context.detail.my.change = context.detail.my.change.then(change);
+    // Of one that isn't understood it is said there; nothing beside it is known better.
+    let opaque = context.detail.my.change != SessionChange::default();
+    let change = if opaque { SessionChange::UNKNOWN } else { change };
+    context.detail.my.change = before.then(change);
     sum
 }
 

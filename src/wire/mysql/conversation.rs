@@ -298,11 +298,11 @@ impl Conversation {
             out.inject(|buffer| self.run(Whose::WhichSchema, WHICH_SCHEMA, buffer));
             return Ok(Entry::Wait);
         }
-        let class = self.class_now(program);
+        let reach = if self.lost { Reach::Anywhere } else { program.reach() };
+        let class = self.class_now(program, reach);
         let guard = if self.begin_unjudged(class, now_ms) {
             Guard::Off
         } else {
-            let reach = if self.lost { Reach::Anywhere } else { program.reach() };
             self.seats.admit(class, reach, now_ms)?
         };
         if guard == Guard::On && self.escapes_guard(program) {
@@ -311,7 +311,7 @@ impl Conversation {
             return Err(Box::new(refusal));
         }
         // Undone in front of any command: the engine refuses to prepare a write, too.
-        let arms = program.runs() || guard == Guard::Off;
+        let arms = program.evaluates() || guard == Guard::Off;
         let armed = if arms { self.arm(guard, program, out) } else { Armed::Done };
         pass(fault::point("wire.after_admission"));
         Ok(match (armed, guard) {
@@ -322,12 +322,12 @@ impl Conversation {
         })
     }
 
-    /// The class a program is admitted as. Preparing a statement runs nothing of it, and it is
-    /// judged again when it is executed; but while writes are closed the engine, which refuses to
-    /// prepare a write in a read-only session, isn't asked for it at all.
-    fn class_now(&self, program: &Program) -> StatementClass {
-        let closed = !self.seats.home().gate().word().writes_open();
-        if program.command == Command::Prepare && !closed {
+    /// The class a program is admitted as. Preparing a statement is at most a read (MariaDB
+    /// evaluates functions while it does), and it is judged again when it is executed. But where
+    /// writes are closed at a gate that it reaches, what isn't proved to be a read isn't prepared:
+    /// a function that it names could run.
+    fn class_now(&mut self, program: &Program, reach: Reach<'_>) -> StatementClass {
+        if program.command == Command::Prepare && self.seats.writes_are_open(reach) {
             return StatementClass::Read;
         }
         program.class
@@ -381,6 +381,7 @@ impl Conversation {
     pub(crate) fn told(&mut self, status: Status) {
         self.status = status;
         self.xa &= status.in_transaction();
+        self.guard.note_status(status.in_transaction());
         self.stand = if status.in_transaction() {
             Stand::Inside { read_only: status.read_only() }
         } else {

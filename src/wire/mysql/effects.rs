@@ -192,7 +192,8 @@ impl Conversation {
             }
         }
         for (name, classified) in &detail.prepared {
-            match (alone, well) {
+            let once = detail.prepared.iter().filter(|(other, _)| other == name).count() == 1;
+            match (alone && once, well) {
                 (true, true) => {
                     let known = Known { classified: classified.clone(), home: self.home() };
                     self.prepared.named(name, Some(known));
@@ -253,9 +254,10 @@ pub(crate) fn charset_told(known: MyEncoding, change: Change<'_>) -> MyEncoding 
     }
 }
 
-/// Whether something stored in the engine may run in it: a view, a trigger, a function.
+/// Whether something stored in the engine may run in it: a view, a trigger, a function. A text
+/// that is prepared counts, by its class, and so does a list of fields.
 fn may_run_a_routine(program: &Program) -> bool {
-    if !program.runs() {
+    if !program.evaluates() {
         return false;
     }
     let tame = program.classified.as_ref().is_some_and(|text| {

@@ -113,6 +113,12 @@ impl GuardState {
         }
     }
 
+    /// The engine has told whether a transaction is open, in an answer to whatever: behind the end
+    /// of one that began under the guard no refusal is the guard's.
+    pub(crate) const fn note_status(&mut self, in_transaction: bool) {
+        self.began_under &= in_transaction;
+    }
+
     const fn question(&self) -> &'static str {
         match self.flavour {
             MyFlavour::MariaDb => "SELECT @@session.tx_read_only",
@@ -152,6 +158,12 @@ impl Conversation {
         let ready = std::mem::take(&mut self.guard.ready);
         let saved = std::mem::take(&mut self.guard.saved);
         let (whose, sql) = match (guard, self.stand) {
+            // It would begin under the guard, in an open proxy, or be taken for one that did.
+            (Guard::Off, Stand::Inside { .. })
+                if self.guard.on && !self.xa && begins_anew(program) =>
+            {
+                (Whose::Commit, COMMIT.to_owned())
+            }
             (Guard::Off, Stand::Inside { .. }) => return Armed::Done,
             (Guard::Off, Stand::Outside | Stand::Unknown) if !self.guard.on => return Armed::Done,
             (Guard::Off | Guard::On, Stand::Unknown) => {
@@ -271,9 +283,8 @@ impl Conversation {
     /// schema's open gate lets through afterwards is refused by the engine in it (W15).
     pub(crate) fn note_transaction(&mut self, guarded: bool) {
         match self.stand {
-            Stand::Outside => self.guard.began_under = false,
             Stand::Inside { read_only: true } => self.guard.began_under |= guarded,
-            Stand::Inside { read_only: false } | Stand::Unknown => {}
+            Stand::Inside { read_only: false } | Stand::Outside | Stand::Unknown => {}
         }
     }
 

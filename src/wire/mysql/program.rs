@@ -80,7 +80,8 @@ impl Program {
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
             program.anywhere |= known.is_none() || !program.executed.is_empty();
             program.changes_unknown |= known.is_none() || !classified.shape().single();
-            // As many as the classifier tells: two readings of a text at most twice its bound.
+            // As many as the classifier tells: at most EXECUTED_NAMES_MAX for each of the ways to
+            // read a text, of which there are four.
             program.executed.extend(known);
         }
         program.classified = Some(classified);
@@ -108,6 +109,12 @@ impl Program {
     /// Whether it runs SQL, and may so do something that its class doesn't tell.
     pub(crate) const fn runs(&self) -> bool {
         matches!(self.command, Command::Query | Command::Execute | Command::BulkExecute)
+    }
+
+    /// Whether the engine may run a stored function for it: MariaDB evaluates some while it
+    /// prepares a text, or opens a view whose fields are listed.
+    pub(crate) const fn evaluates(&self) -> bool {
+        self.runs() || matches!(self.command, Command::Prepare | Command::FieldList)
     }
 
     /// Whether it has or runs several statements, or nobody knows.

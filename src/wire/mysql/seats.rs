@@ -150,6 +150,16 @@ impl Seats {
         Some(home).filter(closed).or_else(|| held.find(closed)).unwrap_or(home)
     }
 
+    /// Whether writes are open at the default schema's gate and at each other one that a program
+    /// reaches.
+    pub(crate) fn writes_are_open(&mut self, reach: Reach<'_>) -> bool {
+        self.refresh();
+        let home = self.home.gate();
+        let meant = |gate: &&Arc<Gate>| is_meant(gate, reach) || is_twin(gate, home);
+        let mut others = self.engine_gates.1.iter().filter(meant);
+        home.word().writes_open() && others.all(|gate| gate.word().writes_open())
+    }
+
     /// Whether every gate of this engine is open.
     pub(crate) fn is_engine_at_ease(&mut self) -> bool {
         self.refresh();

@@ -53,6 +53,10 @@ fn a_text_that_is_not_understood_may_do_everything() {
         "set session sql_mödé=''",
         "set @@session.`sql_mode `=''",
         "set @a=1, `autocommit `=0",
+        "set sql_mode='', `sql_mödé`='ANSI_QUOTES'",
+        "set `sql_mödé`='ANSI_QUOTES', sql_mode=''",
+        "set names utf8mb4, `character_set_clïent`=gbk",
+        "set `character_set_clïent`=gbk, names utf8mb4",
         "set x y",
         "set session transaction_réad_only=0",
         "execute `é`",
@@ -148,6 +152,28 @@ fn names_of_schemas_are_told_where_the_engine_keeps_them_so() {
     // Which words begin an option differs between servers.
     for lexing in [maria(), oracle()] {
         assert_eq!(my("alter database comment charset latin1", lexing).schemas, ["comment"]);
+    }
+}
+
+/// What is kept of a text has bounds: the classifier remembers many of them.
+#[test]
+fn what_is_kept_of_a_text_is_bounded() {
+    let drops: Vec<_> = (0..1_000).map(|n| format!("drop schema q{n:05}")).collect();
+    let names = 0..limits::EXECUTED_NAMES_MAX;
+    let executes = names.map(|n| format!("execute e{n}")).collect::<Vec<_>>().join(";");
+    let inside = format!("execute immediate '{executes}'");
+    let twice = format!("{executes}; execute immediate 'execute f'");
+    for lexing in [maria(), oracle()] {
+        let found = under(drops.join(";").as_bytes(), lexing);
+        let detail = found.detail().unwrap();
+        assert_eq!(detail.databases.len(), limits::CLASSIFIED_DATABASES_MAX);
+        assert!(detail.any_database && detail.my.any_schema);
+        for (text, everything) in [(&inside, false), (&twice, true)] {
+            let found = under(text.as_bytes(), lexing);
+            assert_eq!(found.detail().unwrap().executes.len(), limits::EXECUTED_NAMES_MAX);
+            assert_eq!(found.class() == StatementClass::Unprovable, everything);
+            assert_eq!(assumes_everything(text, lexing), everything);
+        }
     }
 }
 

@@ -488,3 +488,161 @@ fn w15_in_a_transaction_that_the_guard_made_read_only_its_refusal_is_the_fences(
     stage.engine(&err(1, 1792, "Cannot execute statement in a READ ONLY transaction."));
     assert_eq!(stage.told(), (1792, 1));
 }
+
+/// MariaDB runs deterministic functions while it prepares a text or lists a table's fields.
+#[test]
+fn w17_what_prepares_or_describes_is_guarded_like_a_read() {
+    let fields = command(4, b"v\0");
+    let described = packet(1, &[0xfe, 0, 0, 2, 0]);
+    each(|stage| {
+        stage.close();
+        stage.client(&prepare("select * from v"));
+        stage.guarded(true);
+        assert_eq!(stage.sent(), prepare("select * from v"));
+        stage.engine(&prepared(1));
+        stage.said();
+        stage.client(&fields);
+        stage.guarded(false);
+        assert_eq!(stage.sent(), fields);
+        stage.engine(&described);
+        stage.said();
+        stage.client(&query("prepare s from 'select * from v'"));
+        stage.guarded(false);
+        assert_eq!(stage.sent(), query("prepare s from 'select * from v'"));
+        stage.engine(&ok(IDLE));
+        stage.said();
+        stage.client(&query("prepare s from 'select 1'; prepare t from 'select 1'"));
+        assert_eq!(stage.told(), (9708, 1), "one could lift the guard for the other");
+    });
+    let in_sql = query("prepare s from 'select * from v'");
+    let answers = [
+        (prepare("select * from v"), prepared(1)),
+        (fields.clone(), described.clone()),
+        (in_sql, ok(OPEN)),
+    ];
+    for (program, answer) in answers {
+        let mut stage = Stage::new(1 << 25);
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.close();
+        stage.client(&program);
+        assert!(stage.sent()[5..].starts_with(b"SAVEPOINT "));
+        stage.engine(&ok(OPEN));
+        assert_eq!(stage.sent(), program);
+        let status = packet(1, &[0xfe, 0, 0, 3, 0]);
+        stage.engine(if answer == described { &status } else { &answer });
+        assert!(stage.sent()[5..].starts_with(b"ROLLBACK TO SAVEPOINT "));
+    }
+}
+
+/// At each gate that it reaches, and not only at home.
+#[test]
+fn w17_a_text_to_prepare_is_judged_at_the_gates_it_names() {
+    let function = "select round(1.55, d.qf())";
+    each(|stage| {
+        let other = stage.other("old/d");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        for program in [
+            prepare(function),
+            query(&format!("prepare s from '{function}'")),
+            query("prepare s from @a"),
+        ] {
+            stage.client(&program);
+            assert_eq!(stage.told(), (9708, 1));
+            assert!(stage.sent().is_empty() && !stage.holds());
+        }
+        stage.client(&query("prepare s from 'select * from d.qv'"));
+        stage.guarded(true);
+        stage.sent();
+        stage.engine(&ok(IDLE));
+        stage.said();
+        stage.client(&prepare("select * from d.qv"));
+        stage.guarded(false);
+        stage.sent();
+        stage.engine(&prepared(1));
+        stage.said();
+        // What reaches no closed gate is nobody's business; the setting is undone in front of it.
+        stage.client(&prepare("select round(1.55, qf())"));
+        assert_eq!(stage.sent(), query(UNDO));
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.sent(), prepare("select round(1.55, qf())"));
+    });
+}
+
+/// What a routine left in the status behind a PREPARE isn't taken for the session's mode.
+#[test]
+fn w05_a_routine_may_run_where_a_text_is_prepared() {
+    let stale = IDLE | 0x200;
+    let fields = packet(1, &[0xfe, 0, 0, 2, 2]);
+    for (program, answer) in
+        [(query("prepare s from 'select * from v'"), ok(stale)), (command(4, b"v\0"), fields)]
+    {
+        let mut stage = Stage::new(1 << 25);
+        stage.run(&query("set sql_mode = @a"), &err(1, 1317, "interrupted"));
+        stage.run(&program, &answer);
+        let escapes = stage.conversation.lexing().no_backslash_escapes;
+        assert_eq!(escapes, crate::sql::Toggle::Unknown);
+    }
+}
+
+/// A session without autocommit that has read another, fenced schema: the guard's transaction is
+/// open, and then the fence is gone.
+fn began_under(stage: &mut Stage) -> Arc<Gate> {
+    let other = stage.other("old/b");
+    other.overlay(Overlay::Installing, InFlight::Finish);
+    stage.client(&query("select * from b.t"));
+    stage.guarded(true);
+    assert_eq!(stage.sent(), query("select * from b.t"));
+    stage.engine(&rows(b"1", OPEN_READ_ONLY));
+    stage.said();
+    other
+}
+
+fn opens(gate: &Gate) {
+    let loaded = LoadedFence::of_an_empty_store(gate.namespace().clone());
+    gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
+}
+
+/// What begins a transaction in the place of the guard's is no longer the guard's.
+#[test]
+fn w15_a_transaction_behind_the_guards_own_is_the_clients() {
+    for (begin, status) in
+        [("start transaction read only", OPEN_READ_ONLY), ("start transaction", OPEN)]
+    {
+        each(|stage| {
+            let other = began_under(stage);
+            opens(&other);
+            stage.client(&query(begin));
+            assert_eq!(stage.sent(), query(COMMIT));
+            stage.engine(&ok(IDLE));
+            assert_eq!(stage.sent(), query(UNDO));
+            stage.engine(&ok(IDLE));
+            assert_eq!(stage.sent(), query(begin));
+            stage.engine(&ok(status));
+            stage.said();
+            let own = err(1, 1792, "Cannot execute statement in a READ ONLY transaction.");
+            stage.run(&query("insert into t values (1)"), &own);
+        });
+    }
+}
+
+/// Where the engine has ended the guard's transaction, and told nobody but the proxy.
+#[test]
+fn w15_no_refusal_is_the_guards_behind_its_transactions_end() {
+    each(|stage| {
+        let other = began_under(stage);
+        stage.client(&query("select * from b.t"));
+        assert_eq!(stage.sent(), query("select * from b.t"));
+        stage.engine(&err(1, 1213, "Deadlock"));
+        stage.said();
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        opens(&other);
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.sent(), query(UNDO));
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.sent(), query("insert into t values (1)"));
+        let own = err(1, 1792, "Cannot execute statement in a READ ONLY transaction.");
+        stage.engine(&own);
+        assert_eq!(stage.said(), own);
+    });
+}

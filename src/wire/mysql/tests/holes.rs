@@ -3,6 +3,7 @@
 use super::super::frame::HEADER;
 use super::*;
 use crate::base::limits;
+use crate::sql::StatementClass;
 use crate::sql::Toggle;
 
 const MORE: u16 = IDLE | 8;
@@ -258,6 +259,34 @@ fn a_name_that_can_not_be_compared_forgets_all_names() {
         stage.run(&query(text), &ok(IDLE));
         assert_eq!(stage.conversation.prepared.by_name("S").is_some(), known, "{text}");
     }
+}
+
+/// A text that is read in two ways prepares what either says. By ANSI_QUOTES everything behind
+/// COMMENT is one name; without, the table moves to the fenced schema.
+#[test]
+fn a_name_that_two_readings_prepare_is_the_stricter_of_both() {
+    let text = r#"prepare s from 'alter table app.zz comment="\\"", rename to d.zz2 -- "'"#;
+    each(|stage| {
+        let other = stage.other("old/d");
+        stage.run(&query(text), &ok(IDLE));
+        let known = stage.conversation.prepared.by_name("s").unwrap();
+        let my = &known.classified.detail().unwrap().my;
+        assert!(my.schemas.iter().any(|name| name == "d"), "{my:?}");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query("execute s"));
+        assert!((9701..=9708).contains(&stage.told().0));
+        assert!(stage.sent().is_empty());
+    });
+    // What only one of them prepares may be what it was before.
+    let mut stage = Stage::new(1 << 25);
+    stage.run(&query("prepare s from 'insert into t values (1)'"), &ok(IDLE));
+    stage.run(&query(r#"prepare s from 'select 1' # " \" "#), &ok(IDLE));
+    let class = |stage: &Stage| {
+        stage.conversation.prepared.by_name("s").map(|known| known.classified.class())
+    };
+    assert_eq!(class(&stage), Some(StatementClass::Read));
+    stage.run(&query(r#"prepare "s" from 'select 1'"#), &ok(IDLE));
+    assert_ne!(class(&stage), Some(StatementClass::Read));
 }
 
 /// A schema's name is known by the character set that it is written in.
