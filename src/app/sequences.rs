@@ -12,6 +12,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
+use super::state_dir::given_back;
 use super::*;
 use crate::base::ids::SessionId;
 use crate::fence::record::InFlight;
@@ -168,7 +169,7 @@ impl World {
 
     fn start(&mut self) {
         self.claimed = None;
-        let mut claimed = StateDir::claim(self.kept.path()).unwrap();
+        let mut claimed = given_back(|| StateDir::claim(self.kept.path()));
         self.gates = Gates::new(first_generation(&mut claimed, self.now_ms).unwrap());
         self.claimed = Some(claimed);
         self.gate = self.gates.gate(&Namespace::parse("old/app").unwrap());

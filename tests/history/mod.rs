@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 14] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 18] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -48,6 +48,10 @@ pub const BY_THE_LIBRARY: [(&str, &str); 14] = [
     ("fresh-rights", include_str!("../engine_mysql/connect.rs")),
     ("lock-identity", include_str!("../../src/control/tests/locks.rs")),
     ("sight-check", include_str!("../engine_mysql/census.rs")),
+    ("capability-life", include_str!("../../src/gate/capability.rs")),
+    ("capability-secret", include_str!("../capability_pg.rs")),
+    ("target-overlay", include_str!("../targets_pg.rs")),
+    ("target-marker", include_str!("../targets_pg.rs")),
 ];
 
 /// What a history needs of a database behind a proxy, whichever engine it is.
