@@ -142,46 +142,9 @@ fn rule(
         b'Z' if header.body != 1 => Ruling::Fault("a ReadyForQuery that isn't one byte long"),
         b'Z' if !whole => Ruling::More,
         b'Z' if silent => Ruling::Fault("a ReadyForQuery that nothing was asked for"),
-        b'Z' => {
-            let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
-            let ended = match conversation.owed.answered() {
-                Ok(ended) => ended,
-                Err(Unclear) if removed(Removable::UnclearAnswers) => None,
-                Err(Unclear) => return Ruling::Fault(READY_TOO_EARLY),
-            };
-            // One that ends nothing answers a Sync of the client's.
-            let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
-            let behind = ended.as_ref().map_or(Behind::LoneSync, Entry::behind);
-            conversation.note_block(status, behind);
-            if let Some(entry) = ended {
-                conversation.prepared.answered(entry.number);
-                conversation.own_answered(&entry, status);
-            }
-            if conversation.owed.is_empty() {
-                conversation.quiet(status, behind, to_engine);
-            }
-            if mine { Ruling::Drop } else { Ruling::Pass }
-        }
-        b'E' => {
-            let ours = conversation.forced != Forced::No
-                || conversation
-                    .owed
-                    .front()
-                    .is_some_and(|entry| entry.guarded || entry.refused.is_some());
-            if readable && !whole {
-                return Ruling::More;
-            }
-            // One that ends the session has nothing behind it to skip or to run.
-            let unclear =
-                conversation.owed.errored().is_err() && !removed(Removable::UnclearAnswers);
-            if unclear && severity(body) == Severity::Error {
-                return Ruling::Fault(ERROR_ASTRAY);
-            }
-            if let Some(entry) = conversation.owed.front() {
-                conversation.prepared.failed(entry.number);
-            }
-            error(conversation, body, mine, ours && whole, out)
-        }
+        b'Z' => ready(conversation, body, to_engine),
+        b'E' if readable && !whole => Ruling::More,
+        b'E' => reported(conversation, body, whole, mine, out),
         b'S' if readable && !whole => Ruling::More,
         b'S' => parameter(conversation, body, mine),
         b'G' => {
@@ -213,6 +176,49 @@ fn rule(
         b'A' => Ruling::Pass,
         _ => usual,
     }
+}
+
+/// The one byte of a ReadyForQuery.
+fn ready(conversation: &mut Conversation, body: &[u8], to_engine: &mut BytesMut) -> Ruling {
+    let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
+    let ended = match conversation.owed.answered() {
+        Ok(ended) => ended,
+        Err(Unclear) if removed(Removable::UnclearAnswers) => None,
+        Err(Unclear) => return Ruling::Fault(READY_TOO_EARLY),
+    };
+    // One that ends nothing answers a Sync of the client's.
+    let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
+    let behind = ended.as_ref().map_or(Behind::LoneSync, Entry::behind);
+    conversation.note_block(status, behind);
+    if let Some(entry) = ended {
+        conversation.prepared.answered(entry.number);
+        conversation.own_answered(&entry, status);
+    }
+    if conversation.owed.is_empty() {
+        conversation.quiet(status, behind, to_engine);
+    }
+    if mine { Ruling::Drop } else { Ruling::Pass }
+}
+
+/// An error, as far as it is there; `whole` says whether all of it is.
+fn reported(
+    conversation: &mut Conversation,
+    body: &[u8],
+    whole: bool,
+    mine: bool,
+    out: &mut Outgoing<'_>,
+) -> Ruling {
+    let ours = conversation.forced != Forced::No
+        || conversation.owed.front().is_some_and(|entry| entry.guarded || entry.refused.is_some());
+    // One that ends the session has nothing behind it to skip or to run.
+    let unclear = conversation.owed.errored().is_err() && !removed(Removable::UnclearAnswers);
+    if unclear && severity(body) == Severity::Error {
+        return Ruling::Fault(ERROR_ASTRAY);
+    }
+    if let Some(entry) = conversation.owed.front() {
+        conversation.prepared.failed(entry.number);
+    }
+    error(conversation, body, mine, ours && whole, out)
 }
 
 fn severity(body: &[u8]) -> Severity {

@@ -430,8 +430,8 @@ mod tests {
         assert_eq!(class(&prepared, b"old", 3), Some(StatementClass::Read), "but anew it is");
     }
 
-    /// A Parse that finds no room in the middle of a pipeline: an earlier one of that pipeline isn't
-    /// what its name means any more.
+    /// A Parse that finds no room in the middle of a pipeline: an earlier one of that pipeline
+    /// isn't what its name means any more.
     #[test]
     fn a_name_that_finds_no_room_has_no_older_meaning_in_its_pipeline() {
         let class = |room: usize| {

@@ -25,7 +25,8 @@ impl Dice {
 /// Messages: `P` `p` one of a pipeline that works or fails, `X` an Execute of COPY FROM STDIN, `Q`
 /// `q` a query, `K` one that is a COPY FROM STDIN, `V` and `v` such ones that fail unread, `d` `D`
 /// good and bad data, `c` its end, `S` a Sync, `h` a Flush that an error comes on, if one can; and
-/// `t` an end of a COPY that an error comes on, if none is under way: it has the engine skip nothing.
+/// `t` an end of a COPY that an error comes on, if none is under way: it has the engine skip
+/// nothing.
 #[derive(Default)]
 struct Engine {
     skipping: bool,
@@ -79,8 +80,8 @@ impl Engine {
         self.second &= goes_on;
     }
 
-    /// What it says to one message: `1`, `G`, `E`, `Z`; `e` is an error behind which it doesn't skip.
-    ///  `None` if it would end the session.
+    /// What it says to one message: `1`, `G`, `E`, `Z`; `e` is an error behind which it doesn't
+    /// skip. `None` if it would end the session.
     fn hears(&mut self, message: char) -> Option<&'static str> {
         self.doubts(message);
         let stray = self.stray || self.second;
