@@ -123,15 +123,11 @@ impl Engine {
             }
             (None, _) if self.skipping => "",
             (None, 'h') if !self.midway => "",
-            (None, 'h') => {
+            (None, 'h' | 'p') => {
                 self.skipping = true;
                 "E"
             }
             (None, 'P') => "1",
-            (None, 'p') => {
-                self.skipping = true;
-                "E"
-            }
             (None, 'q') => "EZ",
             (None, 'V') => {
                 self.skipping = true;
