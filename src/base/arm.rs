@@ -61,6 +61,8 @@ pub enum Removable {
     GuardStatus,
     /// A Sync that stands alone releases no lease.
     LoneSync,
+    /// A PostgreSQL session ends where the engine doesn't skip what it was believed to skip.
+    UnclearAnswers,
     /// A console runs nothing for who hasn't shown the admin key.
     ConsoleLogin,
     /// A capability dies with the revision it was given for: without it, it lives as long as its
@@ -83,7 +85,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -108,6 +110,7 @@ impl Removable {
         Self::ReadCancel,
         Self::GuardStatus,
         Self::LoneSync,
+        Self::UnclearAnswers,
         Self::ConsoleLogin,
         Self::CapabilityLife,
         Self::TargetOverlay,
@@ -146,6 +149,7 @@ impl Removable {
             Self::ReadCancel => "read-cancel",
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
+            Self::UnclearAnswers => "unclear-answers",
             Self::ConsoleLogin => "console-login",
             Self::CapabilityLife => "capability-life",
             Self::TargetOverlay => "target-overlay",

@@ -337,6 +337,8 @@ impl Run<'_> {
     /// One pass over the engine; `None` after a rest, when something was found.
     async fn pass(&mut self) -> Result<Option<Findings>, Stop> {
         self.another = false;
+        // What an earlier pass found is no reason to end anybody now.
+        self.in_census.clear();
         let seen = match self.observation().await {
             Ok(seen) => seen,
             Err(error) => return self.rest_on(error).await,
@@ -445,7 +447,10 @@ impl Run<'_> {
                     self.rest().await?;
                     Ok(None)
                 }
-                Some(_) | None => Ok(Some(clear)),
+                Some(_) | None => {
+                    self.in_census.clear();
+                    Ok(Some(clear))
+                }
             },
             Ok(CensusAnswer::Residue(blockers)) => {
                 self.report.reason = None;

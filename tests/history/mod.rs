@@ -44,6 +44,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 20] = [
     ("statement-lease", include_str!("../../src/wire/pg/tests.rs")),
     ("guard-status", include_str!("../../src/wire/pg/tests/implicit.rs")),
     ("lone-sync", include_str!("../../src/wire/pg/tests/implicit.rs")),
+    ("unclear-answers", include_str!("../../src/wire/pg/tests/skipping.rs")),
     ("fresh-rights", include_str!("../engine_mysql/connect.rs")),
     ("lock-identity", include_str!("../../src/control/tests/locks.rs")),
     ("sight-check", include_str!("../engine_mysql/census.rs")),

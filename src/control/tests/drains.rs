@@ -1,6 +1,6 @@
 //! Drains: who is waited for, what deadlines do, what force reaches.
 
-use crate::engine::Why;
+use crate::engine::{Blocker, Why};
 use crate::fence::command::CommandKind;
 use crate::fence::record::{ForcedKind, Identity, LockMode};
 use crate::fence::transition::ControlView;
@@ -472,6 +472,26 @@ async fn a_session_that_does_not_roll_back_is_terminated_and_still_waited_for() 
     lease.answered();
     let again = rig.run(acquire(1, 1, policy(0, OnDeadline::ForceRollback))).await;
     assert_eq!(code(&again), ControlCode::Applied);
+}
+
+/// Named by one census, ended by the next: nothing else may keep force from leaving it alone.
+#[tokio::test]
+async fn force_ends_only_what_the_engines_last_word_names() {
+    for (residue_stays, ended) in [(false, 0), (true, 1)] {
+        let rig = Rig::new().await;
+        rig.engine.survives_terminate();
+        let _quiet = rig.seat(2, 12);
+        let named = Blocker { session: Some(SessionId(2)), ..blocker(12, Why::Writing) };
+        if residue_stays {
+            rig.engine.residue(vec![named]);
+        } else {
+            rig.engine.residue_once(vec![named]);
+        }
+        rig.engine.lock_attempts(vec![LockScript::Broken; 100_000]);
+        let answer = rig.run(acquire(1, 1, policy(0, OnDeadline::ForceRollback))).await;
+        assert_eq!(code(&answer), ControlCode::Draining);
+        assert_eq!(rig.engine.count("terminate 12"), ended, "VIOLATION: stays {residue_stays}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 
 use bytes::BytesMut;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Card;
@@ -14,7 +15,7 @@ use crate::sql::PgLexing;
 use crate::wire::pg::client::Rest;
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
-use crate::wire::pg::owed::{Behind, Entry, Whose};
+use crate::wire::pg::owed::{Behind, Entry, Unclear, Whose};
 use crate::wire::pg::refusal::{CANCELLED_SQLSTATE, READ_ONLY_SQLSTATE, Severity, Status, field};
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -25,10 +26,16 @@ enum Ruling {
     Fault(&'static str),
 }
 
-/// The engine broke the protocol. The message is for the log; the session ends.
+/// The engine broke the protocol, or its answers can't be told apart any more: the session ends.
+/// The message is for the log and for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the engine sent what can't be: {0}")]
+#[error("the engine's answers can't be followed: {0}")]
 pub(crate) struct EngineFault(String);
+
+const READY_TOO_EARLY: &str = "it is ready in the middle of a pipeline that has had no Sync, so it \
+    does not skip the rest (an error on COPY data or the end of a COPY outside a COPY does that)";
+const ERROR_ASTRAY: &str = "an error that may have come on COPY data or the end of a COPY outside \
+    a COPY, so it is not known whether the rest of the pipeline is skipped";
 
 /// Sorts a chunk from the engine. Returns how many bytes were consumed; the rest is the beginning
 /// of a message that must be read whole.
@@ -135,37 +142,9 @@ fn rule(
         b'Z' if header.body != 1 => Ruling::Fault("a ReadyForQuery that isn't one byte long"),
         b'Z' if !whole => Ruling::More,
         b'Z' if silent => Ruling::Fault("a ReadyForQuery that nothing was asked for"),
-        b'Z' => {
-            let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
-            let ended = conversation.owed.answered();
-            // One that ends nothing answers a Sync of the client's.
-            let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
-            let behind = ended.as_ref().map_or(Behind::LoneSync, Entry::behind);
-            conversation.note_block(status, behind);
-            if let Some(entry) = ended {
-                conversation.prepared.answered(entry.number);
-                conversation.own_answered(&entry, status);
-            }
-            if conversation.owed.is_empty() {
-                conversation.quiet(status, behind, to_engine);
-            }
-            if mine { Ruling::Drop } else { Ruling::Pass }
-        }
-        b'E' => {
-            let ours = conversation.forced != Forced::No
-                || conversation
-                    .owed
-                    .front()
-                    .is_some_and(|entry| entry.guarded || entry.refused.is_some());
-            if readable && !whole {
-                return Ruling::More;
-            }
-            conversation.owed.errored();
-            if let Some(entry) = conversation.owed.front() {
-                conversation.prepared.failed(entry.number);
-            }
-            error(conversation, body, mine, ours && whole, out)
-        }
+        b'Z' => ready(conversation, body, to_engine),
+        b'E' if readable && !whole => Ruling::More,
+        b'E' => reported(conversation, body, whole, mine, out),
         b'S' if readable && !whole => Ruling::More,
         b'S' => parameter(conversation, body, mine),
         b'G' => {
@@ -199,6 +178,56 @@ fn rule(
     }
 }
 
+/// The one byte of a ReadyForQuery.
+fn ready(conversation: &mut Conversation, body: &[u8], to_engine: &mut BytesMut) -> Ruling {
+    let status = body.first().map_or(Status::Open, |byte| Status::from_byte(*byte));
+    let ended = match conversation.owed.answered() {
+        Ok(ended) => ended,
+        Err(Unclear) if removed(Removable::UnclearAnswers) => None,
+        Err(Unclear) => return Ruling::Fault(READY_TOO_EARLY),
+    };
+    // One that ends nothing answers a Sync of the client's.
+    let mine = ended.as_ref().is_some_and(|entry| entry.whose != Whose::Client);
+    let behind = ended.as_ref().map_or(Behind::LoneSync, Entry::behind);
+    conversation.note_block(status, behind);
+    if let Some(entry) = ended {
+        conversation.prepared.answered(entry.number);
+        conversation.own_answered(&entry, status);
+    }
+    if conversation.owed.is_empty() {
+        conversation.quiet(status, behind, to_engine);
+    }
+    if mine { Ruling::Drop } else { Ruling::Pass }
+}
+
+/// An error, as far as it is there; `whole` says whether all of it is.
+fn reported(
+    conversation: &mut Conversation,
+    body: &[u8],
+    whole: bool,
+    mine: bool,
+    out: &mut Outgoing<'_>,
+) -> Ruling {
+    let ours = conversation.forced != Forced::No
+        || conversation.owed.front().is_some_and(|entry| entry.guarded || entry.refused.is_some());
+    // One that ends the session has nothing behind it to skip or to run.
+    let unclear = conversation.owed.errored().is_err() && !removed(Removable::UnclearAnswers);
+    if unclear && severity(body) == Severity::Error {
+        return Ruling::Fault(ERROR_ASTRAY);
+    }
+    if let Some(entry) = conversation.owed.front() {
+        conversation.prepared.failed(entry.number);
+    }
+    error(conversation, body, mine, ours && whole, out)
+}
+
+fn severity(body: &[u8]) -> Severity {
+    match field(body, b'V').or_else(|| field(body, b'S')) {
+        Some(b"FATAL" | b"PANIC") => Severity::Fatal,
+        Some(_) | None => Severity::Error,
+    }
+}
+
 fn error(
     conversation: &mut Conversation,
     body: &[u8],
@@ -206,10 +235,7 @@ fn error(
     ours: bool,
     out: &mut Outgoing<'_>,
 ) -> Ruling {
-    let severity = match field(body, b'V').or_else(|| field(body, b'S')) {
-        Some(b"FATAL" | b"PANIC") => Severity::Fatal,
-        Some(_) | None => Severity::Error,
-    };
+    let severity = severity(body);
     conversation.fatal_seen |= severity == Severity::Fatal;
     if mine && severity == Severity::Error {
         if let Some(entry) = conversation.owed.front_mut() {

@@ -239,9 +239,14 @@ impl Message<'_, '_, '_> {
         if self.conversation.discard != Discard::Nothing {
             return Ruling::Drop;
         }
-        if self.header.tag != b'd' {
-            self.conversation.owed.copy_end();
+        // An error at it ends the block that the guard is in, and has the engine skip nothing.
+        if self.conversation.owed.copy_unguards() && !removed(Removable::UnclearAnswers) {
+            return broken(
+                "COPY data, or the end of a COPY, in a pipeline without a COPY, while writes to \
+                 this database are fenced",
+            );
         }
+        self.conversation.owed.copy(self.header.tag != b'd');
         Ruling::Continuation
     }
 
@@ -578,7 +583,10 @@ impl Message<'_, '_, '_> {
                 let guarded = entry == Entry::Guarded;
                 let conversation = &mut *self.conversation;
                 let may_commit = writes(conversation);
-                let entry = conversation.owed.extended();
+                let entry = match self.header.tag {
+                    b'C' => conversation.owed.closing(),
+                    _ => conversation.owed.extended(),
+                };
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
                 Ok(entry.number)

@@ -12,7 +12,9 @@
 //! many or too few never takes a program's place: no lease is released by another one's answer.
 //!
 //! Errs to the safe side: where a client sends another program into a COPY that fails, an entry
-//! may stay and the lease with it.
+//! may stay and the lease with it. And where the engine's answers show that it doesn't skip what it
+//! was believed to skip, or nobody can tell whether it does, that is [`Unclear`], and the session's
+//! end: names, guard and leases hang on it.
 
 use std::collections::VecDeque;
 
@@ -59,6 +61,24 @@ pub(crate) enum Behind {
     Mixed,
 }
 
+/// What the engine does with the messages that it has can't be known any more: skip, or run them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unclear;
+
+/// COPY data or its end that was forwarded into a pipeline without a COPY that was known of. The
+/// engine ignores it, but an error that it raises there (`statement_timeout`) has it skip nothing:
+/// it is no message of a pipeline.
+#[derive(Debug, Clone, Copy)]
+struct Stray {
+    /// How many messages of the pipeline stood in front of the first and of the last.
+    first: u32,
+    last: u32,
+    /// An end is among those at `last`.
+    ended: bool,
+    /// Something stands behind an end, where no COPY takes it.
+    goes_on: bool,
+}
+
 /// One program whose ReadyForQuery is to come.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -80,6 +100,10 @@ pub(crate) struct Entry {
     asked: u32,
     /// How many of those came; more, where a query's own answers are among them.
     done: u32,
+    /// One of them has the engine begin a transaction; a Close doesn't.
+    begins: bool,
+    /// COPY messages among them that no COPY has taken.
+    stray: Option<Stray>,
     /// One of them failed: the engine skips everything to the next Sync.
     skipping: bool,
     /// A Flush was forwarded in it: an error may come on that, behind every answer.
@@ -110,6 +134,8 @@ impl Entry {
             copy_failed: false,
             asked: 0,
             done: 0,
+            begins: false,
+            stray: None,
             skipping: false,
             flushed: false,
             confirmed: false,
@@ -126,7 +152,11 @@ impl Entry {
         self.form = next.form;
         self.ends_before_sync = self.ends.saturating_add(next.ends_before_sync);
         self.ends = self.ends.saturating_add(next.ends);
+        for at in next.stray.iter().flat_map(|stray| [stray.first, stray.last]) {
+            self.goes_astray(self.asked.saturating_add(at), true);
+        }
         self.asked = self.asked.saturating_add(next.asked);
+        self.begins |= next.begins;
         self.flushed |= next.flushed;
         self.guarded |= next.guarded;
         self.may_commit |= next.may_commit;
@@ -139,10 +169,49 @@ impl Entry {
         self.alone > 0
     }
 
-    /// What its ReadyForQuery stands behind.
+    /// Something at `at` that no COPY may take; `goes_on` if none can.
+    fn goes_astray(&mut self, at: u32, goes_on: bool) {
+        let new = Stray { first: at, last: at, ended: false, goes_on };
+        let stray = self.stray.get_or_insert(new);
+        stray.first = stray.first.min(at);
+        if stray.last < at {
+            (stray.last, stray.ended) = (at, false);
+        }
+        stray.goes_on |= goes_on || stray.ended;
+    }
+
+    /// COPY data or its end (`ends`) is forwarded behind what it has. In front of its COPY's end it
+    /// is that one's, as far as a COPY is under way or may be.
+    fn takes_copy(&mut self, ends: bool) {
+        let synced = self.form == (Form::Extended { synced: true });
+        if !self.skipping && (synced || self.lacks_sync()) {
+            if self.in_copy || synced {
+                if self.ends > 0 {
+                    self.goes_astray(self.asked, true);
+                }
+            } else {
+                self.goes_astray(self.asked, false);
+                if let Some(stray) = &mut self.stray {
+                    stray.ended |= ends;
+                }
+            }
+        }
+        self.ends = self.ends.saturating_add(u32::from(ends));
+    }
+
+    /// Whether an error that comes now may have been raised at a COPY message that no COPY took.
+    fn errs_astray(&self) -> bool {
+        let at =
+            |stray: Stray| self.done >= stray.first && (self.done <= stray.last || stray.goes_on);
+        !self.in_copy && !self.skipping && self.stray.is_some_and(at)
+    }
+
+    /// What its ReadyForQuery stands behind. PostgreSQL begins no transaction for a Close: a Sync
+    /// behind nothing else is as empty as one that stands alone.
     pub(crate) const fn behind(&self) -> Behind {
         match self.form {
             Form::Extended { .. } if self.alone > 0 => Behind::LoneSync,
+            Form::Extended { .. } if !self.begins && !self.skipping => Behind::LoneSync,
             Form::Extended { .. } => Behind::Sync,
             Form::Simple if self.asked > 0 => Behind::Mixed,
             Form::Simple => Behind::Simple,
@@ -225,8 +294,15 @@ impl Owed {
         self.newest()
     }
 
-    /// A message of an extended pipeline (not Sync, not COPY data) is forwarded.
+    /// A message of an extended pipeline (not Sync, not Close, not COPY data) is forwarded.
     pub(crate) fn extended(&mut self) -> &mut Entry {
+        let entry = self.closing();
+        entry.begins = true;
+        entry
+    }
+
+    /// A Close is forwarded.
+    pub(crate) fn closing(&mut self) -> &mut Entry {
         if !self.has_open_tail() {
             self.push(Whose::Client, Form::Extended { synced: false }, 0);
         }
@@ -260,11 +336,19 @@ impl Owed {
         }
     }
 
-    /// CopyDone or CopyFail is forwarded.
-    pub(crate) fn copy_end(&mut self) {
+    /// CopyData is forwarded, or CopyDone or CopyFail (`ends`).
+    pub(crate) fn copy(&mut self, ends: bool) {
         if let Some(entry) = self.entries.back_mut() {
-            entry.ends = entry.ends.saturating_add(1);
+            entry.takes_copy(ends);
         }
+    }
+
+    /// Whether COPY data or its end forwarded now would stand in a guarded pipeline and not be a
+    /// COPY's, as far as is known, nor be skipped: an error there would take the guard away, with
+    /// what follows on its way already.
+    pub(crate) fn copy_unguards(&self) -> bool {
+        let unguards = |entry: &Entry| entry.guarded && !entry.in_copy && !entry.skipping;
+        self.has_open_tail() && self.entries.back().is_some_and(unguards)
     }
 
     /// The engine says something that isn't ReadyForQuery, nor what it says unasked (notices,
@@ -292,6 +376,12 @@ impl Owed {
         let Some(front) = self.entries.front_mut() else { return };
         front.done = front.done.saturating_add(1);
         if std::mem::take(&mut front.in_copy) {
+            let done = front.done;
+            // What stood behind its Execute it took, up to an end.
+            front.stray = front.stray.filter(|stray| stray.last > done || stray.goes_on);
+            if let Some(stray) = front.stray.as_mut().filter(|stray| !stray.goes_on) {
+                stray.first = stray.first.max(done.saturating_add(1));
+            }
             self.copy_ended();
         }
     }
@@ -322,6 +412,9 @@ impl Owed {
             // Its own Sync is among them: what comes up to the next one is the same program.
             front.form = Form::Extended { synced: false };
         }
+        if front.ends > 0 && synced {
+            front.goes_astray(front.asked, true);
+        }
         if let Some(next) = next {
             front.absorb(next);
         }
@@ -347,10 +440,18 @@ impl Owed {
 
     /// The engine reported an error: it is out of COPY, if it was in one. If the error was that of
     /// a message of a pipeline the engine skips everything to the next Sync, and so one
-    /// ReadyForQuery answers all of it. In front of its Sync or query a pipeline's error is always
-    /// one of these: with all that was asked answered, it came on a Flush (statement_timeout).
-    pub(crate) fn errored(&mut self) {
-        let Some(front) = self.entries.front_mut() else { return };
+    /// ReadyForQuery answers all of it. With all that was asked answered, an error in front of a
+    /// pipeline's Sync or query came on a Flush (`statement_timeout`), which has it skip as well.
+    ///
+    /// # Errors
+    /// [`Unclear`] where it may have come on COPY data or its end outside a COPY, which doesn't.
+    pub(crate) fn errored(&mut self) -> Result<(), Unclear> {
+        // Where the ends of programs are uncertain it may be another entry's.
+        let any = self.uncertain && self.entries.iter().any(|entry| entry.stray.is_some());
+        let Some(front) = self.entries.front_mut() else { return Ok(()) };
+        if front.errs_astray() || any && !front.in_copy {
+            return Err(Unclear);
+        }
         front.copy_failed |= std::mem::take(&mut front.in_copy);
         let answered = front.done >= front.asked;
         let failed = !answered || front.lacks_sync();
@@ -363,6 +464,7 @@ impl Owed {
                 self.skip_to_sync();
             }
         }
+        Ok(())
     }
 
     /// The front's pipeline failed before the simple query that ended it.
@@ -383,24 +485,32 @@ impl Owed {
     }
 
     /// A ReadyForQuery came: the entry that it answers, if that has no further one to come.
-    pub(crate) fn answered(&mut self) -> Option<Entry> {
+    ///
+    /// # Errors
+    /// [`Unclear`] where something was said in front of it, and the program that this was said for
+    /// has neither had its Sync nor its query: the engine has ended it all the same, and runs what
+    /// it was believed to skip.
+    pub(crate) fn answered(&mut self) -> Result<Option<Entry>, Unclear> {
         let spoken = std::mem::take(&mut self.spoken);
-        let front = self.entries.front_mut()?;
-        match (spoken, front.alone) {
+        let Some(front) = self.entries.front_mut() else { return Ok(None) };
+        if spoken && front.alone == 0 && front.lacks_sync() {
+            return Err(Unclear);
+        }
+        Ok(match (spoken, front.alone) {
             (_, 2..) => {
                 front.alone -= 1;
                 None
             }
             // Whatever it was said for, what is in front hasn't ended.
             (false, 0) => None,
-            (true, 0) if front.lacks_sync() => None,
             (false, 1) | (true, _) => {
-                let ended = self.take(0)?;
-                self.uncertain |= ended.copy_failed && self.is_doubted(&ended);
+                let ended = self.take(0);
+                let doubted = |ended: &Entry| ended.copy_failed && self.is_doubted(ended);
+                self.uncertain |= ended.as_ref().is_some_and(doubted);
                 self.uncertain &= !self.is_empty();
-                Some(ended)
+                ended
             }
-        }
+        })
     }
 
     /// Of the Syncs forwarded into a COPY that failed, those behind its failure count, and nobody
@@ -442,7 +552,8 @@ mod model;
 mod tests {
     use super::*;
 
-    fn counted(script: &str) -> usize {
+    /// How many programs are left; `None` if the answers show that nobody can tell.
+    fn counted(script: &str) -> Option<usize> {
         let mut owed = Owed::default();
         for step in script.chars() {
             if "G1EZ".contains(step) {
@@ -452,15 +563,15 @@ mod tests {
                 'Q' => drop(owed.simple(Whose::Client)),
                 'P' => drop(owed.extended()),
                 'S' => owed.sync(),
-                'c' => owed.copy_end(),
+                'd' | 'c' => owed.copy(step == 'c'),
                 '1' => owed.completed(),
                 'G' => owed.copy_in_began(),
-                'E' => owed.errored(),
-                'Z' | 'z' => drop(owed.answered()),
+                'E' => owed.errored().ok()?,
+                'Z' | 'z' => drop(owed.answered().ok()?),
                 _ => {}
             }
         }
-        owed.iter().filter(|entry| !entry.is_lone()).count()
+        Some(owed.iter().filter(|entry| !entry.is_lone()).count())
     }
 
     fn drop<T>(_: T) {}
@@ -556,7 +667,44 @@ mod tests {
             // Control arm: the query's own error, as above.
             ("P1HQEZ", 0),
         ] {
-            assert_eq!(counted(script), left, "{script}");
+            assert_eq!(counted(script), Some(left), "{script}");
+        }
+    }
+
+    /// The same signs: where the engine may run what it was believed to skip, and where it can't.
+    #[test]
+    fn what_nobody_can_count_is_told_from_what_can_be() {
+        for (script, clear) in [
+            // Ready in a pipeline that has no Sync: it doesn't skip.
+            ("P1HEZ", false),
+            ("P1HcEZ", false),
+            ("PEZ", false),
+            // With the rest on its way already it can't be told by then.
+            ("PHcPPPS1E", false),
+            ("PHcQ1E", false),
+            ("PHdPPPS1E", false),
+            ("PcPc1E", false),
+            ("PcPc11E", false),
+            // In front of a stray one it is a message's own, and behind it too.
+            ("PcPPSE", true),
+            ("PcPPS11EZ", true),
+            ("PPPcQSEZ", true),
+            // A COPY took what stands behind its Execute, up to the end and no further.
+            ("PPPdcQS11G1EZ", true),
+            ("PPPdcPQS11G1EZ", true),
+            ("PPPdcdQS11G1E", false),
+            ("PPPdccQS11G1E", false),
+            ("PPPdcQS11E", true),
+            ("PPPdcQS11GEZ", true),
+            // Its Sync among what it took: a second end is in the same pipeline.
+            ("PPPS11GdccQ1E", false),
+            ("PPPS11GdcS1EZ", true),
+            // Late, behind an error: skipped, or with nothing under way.
+            ("PPPS11GEdcSZ", true),
+            ("P1HEcSZ", true),
+            ("QGEZdc", true),
+        ] {
+            assert_eq!(counted(script).is_some(), clear, "{script}");
         }
     }
 }

@@ -102,8 +102,10 @@ pub(crate) struct Prepared {
     unnamed: Option<Known>,
     /// Looked up at every Bind. Sessions have few names: comparing them is cheaper than hashing.
     named: BTreeMap<Box<[u8]>, Known>,
-    /// By SQL PREPARE. Never forgotten, only strengthened: whether DEALLOCATE worked isn't known.
+    /// By SQL PREPARE. Only strengthened: whether DEALLOCATE worked isn't known.
     by_sql: HashMap<Box<[u8]>, StatementClass>,
+    /// The strongest of those that found no room there: any name may stand for it.
+    by_sql_beyond: Option<StatementClass>,
     pending: VecDeque<(u64, Change)>,
     /// What the Parses among these mean, by name: looked up at every Bind.
     coming: HashMap<Box<[u8]>, Coming>,
@@ -143,22 +145,25 @@ impl Prepared {
         let name = kept(name);
         let full = self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX;
         if !name.is_empty() && full {
-            self.overflowed = true;
-            self.named.remove(name);
-            self.push(pipeline, Change::Close(name.into()));
+            // Its earlier meaning isn't the one it will have: no name is known until it is settled.
+            self.push_unseen(pipeline);
         } else {
             self.push(pipeline, Change::Parse(name.into(), known));
+        }
+    }
+
+    /// A change that there is no room for is on its way.
+    fn push_unseen(&mut self, pipeline: u64) {
+        match self.unseen.back_mut() {
+            Some((number, count)) if *number == pipeline => *count += 1,
+            Some(_) | None => self.unseen.push_back((pipeline, 1)),
         }
     }
 
     /// Remembers a change that is on its way, as long as there is room.
     fn push(&mut self, pipeline: u64, change: Change) {
         if !self.unseen.is_empty() || self.pending.len() >= limits::PREPARED_PENDING_MAX {
-            match self.unseen.back_mut() {
-                Some((number, count)) if *number == pipeline => *count += 1,
-                Some(_) | None => self.unseen.push_back((pipeline, 1)),
-            }
-            return;
+            return self.push_unseen(pipeline);
         }
         if let Change::Parse(name, known) = &change {
             let last = (pipeline, *known);
@@ -188,9 +193,11 @@ impl Prepared {
         Some(change)
     }
 
-    /// The last change that nobody remembers is over: any name may stand for anything.
+    /// The last change that nobody remembers is over: any name may stand for anything. What SQL
+    /// prepared under it says nothing of it either, until a Parse has shown what it means.
     fn forget(&mut self) {
         self.named.clear();
+        self.by_sql.clear();
         self.unnamed = None;
         self.overflowed = true;
     }
@@ -263,11 +270,14 @@ impl Prepared {
         let name = kept(name);
         let settled = if name.is_empty() { self.unnamed } else { self.named.get(name).copied() };
         // The name may be SQL PREPARE's by now: a DEALLOCATE of the earlier one isn't followed.
-        let by_sql = self.by_sql.get(name).map(|class| Known::by_sql(*class));
+        let by_sql = self.by_sql.get(name).copied().into_iter().chain(self.by_sql_beyond);
+        let by_sql = by_sql.reduce(StatementClass::strongest).map(Known::by_sql);
         let meaning = either(settled, by_sql);
         match self.coming.get(name) {
             // In the same pipeline an earlier failure skips the Bind as well.
             Some(coming) if coming.last.0 == pipeline => Some(coming.last.1),
+            // It may be one that isn't remembered.
+            Some(_) | None if self.overflowed && settled.is_none() => None,
             Some(coming) => either(meaning, either(coming.earlier, Some(coming.last.1))),
             None => meaning,
         }
@@ -275,12 +285,15 @@ impl Prepared {
 
     /// A simple query with SQL PREPARE is forwarded.
     pub(crate) fn prepared_by_sql(&mut self, name: &str, class: StatementClass) {
-        if self.by_sql.len() >= limits::PREPARED_NAMES_MAX {
+        let name = kept(name.as_bytes());
+        if self.by_sql.len() >= limits::PREPARED_NAMES_MAX && !self.by_sql.contains_key(name) {
             self.overflowed = true;
+            let beyond = self.by_sql_beyond.map(|old| StatementClass::strongest(old, class));
+            self.by_sql_beyond = beyond.or(Some(class));
             return;
         }
         self.by_sql
-            .entry(kept(name.as_bytes()).into())
+            .entry(name.into())
             .and_modify(|old| *old = StatementClass::strongest(*old, class))
             .or_insert(class);
     }
@@ -415,6 +428,72 @@ mod tests {
         assert_eq!(prepared.executed_by_sql("old"), StatementClass::Unprovable);
         prepared.parsed(b"old", known(StatementClass::Read), 3);
         assert_eq!(class(&prepared, b"old", 3), Some(StatementClass::Read), "but anew it is");
+    }
+
+    /// A Parse that finds no room in the middle of a pipeline: an earlier one of that pipeline
+    /// isn't what its name means any more.
+    #[test]
+    fn a_name_that_finds_no_room_has_no_older_meaning_in_its_pipeline() {
+        let class = |room: usize| {
+            let mut prepared = Prepared::default();
+            for name in 0..8 {
+                prepared.parsed(&[name + 1], known(StatementClass::Read), 1);
+                prepared.completed();
+            }
+            prepared.answered(1);
+            for _ in 8..limits::PREPARED_NAMES_MAX - 2 - room {
+                prepared.closing(None, 2);
+            }
+            prepared.parsed(b"s", known(StatementClass::Read), 2);
+            prepared.closing(Some(b"s"), 2);
+            prepared.parsed(b"s", known(StatementClass::Write), 2);
+            prepared.look(b"s", 2).map(|known| known.class)
+        };
+        assert_eq!(class(0), None, "VIOLATION: a write by the name of a read");
+        assert_eq!(class(1), Some(StatementClass::Write), "control arm: with room for it");
+    }
+
+    /// What isn't remembered of a session may be what a name means that SQL has prepared as well.
+    #[test]
+    fn what_sql_prepared_says_nothing_of_a_name_once_names_are_forgotten() {
+        let mut prepared = Prepared::default();
+        prepared.prepared_by_sql("s", StatementClass::Read);
+        prepared.parsed(b"s", known(StatementClass::Write), 1);
+        prepared.completed();
+        prepared.answered(1);
+        let class =
+            |prepared: &Prepared, pipeline| prepared.look(b"s", pipeline).map(|known| known.class);
+        assert_eq!(class(&prepared, 2), Some(StatementClass::Write), "control arm: known");
+        for _ in 0..=limits::PREPARED_PENDING_MAX {
+            prepared.closing(None, 2);
+        }
+        prepared.answered(2);
+        assert_eq!(class(&prepared, 3), None, "VIOLATION: the write is a read of SQL's");
+        // Another pipeline's Parse may fail, and then it still is.
+        prepared.parsed(b"s", known(StatementClass::Read), 3);
+        assert_eq!(class(&prepared, 4), None);
+        prepared.completed();
+        prepared.answered(3);
+        assert_eq!(class(&prepared, 4), Some(StatementClass::Read), "known anew");
+    }
+
+    #[test]
+    fn what_sql_prepared_beyond_the_bound_counts_for_every_name() {
+        let mut prepared = Prepared::default();
+        prepared.parsed(b"s", known(StatementClass::Read), 1);
+        prepared.completed();
+        prepared.answered(1);
+        prepared.prepared_by_sql("t", StatementClass::Read);
+        for name in 1..limits::PREPARED_NAMES_MAX {
+            prepared.prepared_by_sql(&name.to_string(), StatementClass::Read);
+        }
+        let class =
+            |prepared: &Prepared, name: &[u8]| prepared.look(name, 2).map(|known| known.class);
+        assert_eq!(class(&prepared, b"s"), Some(StatementClass::Read), "control arm");
+        prepared.prepared_by_sql("t", StatementClass::Write);
+        assert_eq!(class(&prepared, b"t"), Some(StatementClass::Write), "VIOLATION: has a place");
+        prepared.prepared_by_sql("s", StatementClass::Write);
+        assert_eq!(class(&prepared, b"s"), Some(StatementClass::Write), "VIOLATION: has none");
     }
 
     /// Looked up at every Bind, whatever is pending: not by walking through that.

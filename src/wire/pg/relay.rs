@@ -391,11 +391,23 @@ impl Relay {
         match sorted {
             Ok(consumed) => consumed,
             Err(fault) => {
-                tracing::error!(%fault, "session ended");
+                let session = self.conversation.seat.slot().id();
+                tracing::error!(%session, %fault, "session ended");
+                self.tell_fault(cx, &fault);
                 self.end = Some(End::Fault);
                 chunk.len()
             }
         }
+    }
+
+    /// Tells the client, as far as it takes it at once.
+    fn tell_fault(&mut self, cx: &mut Context<'_>, fault: &answers::EngineFault) {
+        let mut told = std::mem::take(&mut self.client.pending);
+        let hint = "The connection is closed, and its transaction is rolled back unless the \
+                    engine had ended it: look whether a change is there before repeating it. Send \
+                    COPY data and CopyDone inside a COPY only.";
+        refusal::plain_error(&mut told, Severity::Fatal, "08P01", &fault.to_string(), hint);
+        self.client.write(cx, &told);
     }
 
     /// The engine's end of file, or its connection broke. Where something that may have committed

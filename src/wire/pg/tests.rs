@@ -32,6 +32,7 @@ use crate::wire::shared::peer::behind;
 mod capability;
 mod held;
 mod implicit;
+mod skipping;
 
 const GUARD: &str = "SET default_transaction_read_only = on";
 
@@ -45,6 +46,9 @@ struct Stage {
     held: (BytesMut, BytesMut),
     blocked: bool,
     full: bool,
+    /// What the client did wrong, and whether it may.
+    broken: Option<String>,
+    may_break: bool,
     chunk: usize,
 }
 
@@ -109,6 +113,8 @@ impl Stage {
             held: (BytesMut::new(), BytesMut::new()),
             blocked: false,
             full: false,
+            broken: None,
+            may_break: false,
             chunk,
         }
     }
@@ -125,7 +131,7 @@ impl Stage {
     fn client(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(self.chunk) {
             self.held.0.extend_from_slice(part);
-            if !self.blocked {
+            if !self.blocked && self.broken.is_none() {
                 self.sort_client();
             }
         }
@@ -148,10 +154,17 @@ impl Stage {
         self.conversation.held.keeps(self.held.0.len());
         self.full = stop == Some(Stop::Full);
         self.blocked = stop == Some(Stop::Blocked);
-        assert!(!matches!(stop, Some(Stop::Broken(_))), "{stop:?}");
+        if let Some(Stop::Broken(what)) = stop {
+            assert!(self.may_break, "{what}");
+            self.broken = Some(what);
+        }
     }
 
     fn engine(&mut self, bytes: &[u8]) {
+        self.try_engine(bytes).unwrap();
+    }
+
+    fn try_engine(&mut self, bytes: &[u8]) -> Result<(), answers::EngineFault> {
         for part in bytes.chunks(self.chunk) {
             self.held.1.extend_from_slice(part);
             let chunk = std::mem::take(&mut self.held.1);
@@ -161,8 +174,7 @@ impl Stage {
                 &mut self.rest.1,
                 &mut out,
                 &mut self.to_engine,
-            )
-            .unwrap();
+            )?;
             let direct = out.finish();
             self.to_client.extend_from_slice(&chunk[direct]);
             self.held.1 = BytesMut::from(&chunk[consumed..]);
@@ -171,6 +183,7 @@ impl Stage {
                 self.sort_client();
             }
         }
+        Ok(())
     }
 
     /// A statement of the proxy's own, as it is sent.

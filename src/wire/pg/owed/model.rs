@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Owed, Whose};
+use super::{Owed, Unclear, Whose};
 
 /// A small generator of numbers: the same seed, the same test.
 struct Dice(u64);
@@ -24,7 +24,9 @@ impl Dice {
 
 /// Messages: `P` `p` one of a pipeline that works or fails, `X` an Execute of COPY FROM STDIN, `Q`
 /// `q` a query, `K` one that is a COPY FROM STDIN, `V` and `v` such ones that fail unread, `d` `D`
-/// good and bad data, `c` its end, `S` a Sync, `h` a Flush that an error comes on, if one can.
+/// good and bad data, `c` its end, `S` a Sync, `h` a Flush that an error comes on, if one can; and
+/// `t` an end of a COPY that an error comes on, if none is under way: it has the engine skip
+/// nothing.
 #[derive(Default)]
 struct Engine {
     skipping: bool,
@@ -43,6 +45,10 @@ struct Engine {
     flushed: bool,
     /// A COPY failed, and its client hasn't sent its end yet.
     late: bool,
+    /// An error came on an end of a COPY outside a COPY.
+    astray: bool,
+    /// An error came in a program that had COPY messages outside a COPY.
+    unclear: bool,
     /// A COPY failed with Syncs among its data, or its client went on to something else without
     /// ending it, or one began
     /// behind another one in its program, or behind stray data; or a query came behind a Flush.
@@ -54,8 +60,8 @@ impl Engine {
     fn doubts(&mut self, message: char) {
         let program = self.copy.is_none() && "PpQqXKVv".contains(message);
         self.doubtful |= program && (self.late || self.unanswered);
-        self.doubtful |= message == 'c' && self.copy.is_none() && !self.late;
-        self.late &= message != 'c';
+        self.doubtful |= "ct".contains(message) && self.copy.is_none() && !self.late;
+        self.late &= !"ct".contains(message);
         self.flushed |= message == 'h' && self.midway && self.copy.is_none();
         self.doubtful |= self.flushed && "QqKv".contains(message);
     }
@@ -74,9 +80,11 @@ impl Engine {
         self.second &= goes_on;
     }
 
-    /// What it says to one message: `1`, `G`, `E`, `Z`. `None` if it would end the session.
+    /// What it says to one message: `1`, `G`, `E`, `Z`; `e` is an error behind which it doesn't
+    /// skip. `None` if it would end the session.
     fn hears(&mut self, message: char) -> Option<&'static str> {
         self.doubts(message);
+        let stray = self.stray || self.second;
         let said = match (self.copy, message) {
             (Some(_), 'd') => {
                 self.data = true;
@@ -90,7 +98,7 @@ impl Engine {
                 self.late = true;
                 if by_execute { "E" } else { "EZ" }
             }
-            (Some((by_execute, _)), 'c') => {
+            (Some((by_execute, _)), 'c' | 't') => {
                 self.copy = None;
                 self.second = true;
                 if by_execute { "1" } else { "1Z" }
@@ -101,7 +109,11 @@ impl Engine {
             }
             (Some(_), 'h') => "",
             (Some(_), _) => return None,
-            (None, 'd' | 'D' | 'c') => {
+            (None, 't') if self.midway && !self.skipping => {
+                self.astray = true;
+                "eZ"
+            }
+            (None, 'd' | 'D' | 'c' | 't') => {
                 self.stray |= self.midway;
                 ""
             }
@@ -111,15 +123,11 @@ impl Engine {
             }
             (None, _) if self.skipping => "",
             (None, 'h') if !self.midway => "",
-            (None, 'h') => {
+            (None, 'h' | 'p') => {
                 self.skipping = true;
                 "E"
             }
             (None, 'P') => "1",
-            (None, 'p') => {
-                self.skipping = true;
-                "E"
-            }
             (None, 'q') => "EZ",
             (None, 'V') => {
                 self.skipping = true;
@@ -139,6 +147,7 @@ impl Engine {
             }
             (None, _) => "1Z",
         };
+        self.unclear |= stray && said.contains('E');
         self.after(said);
         Some(said)
     }
@@ -146,7 +155,7 @@ impl Engine {
 
 /// A script that the engine takes to its end, with what it says to each message; and whether its
 /// answers can't be counted.
-fn script(dice: &mut Dice, alphabet: &[char]) -> (Vec<(char, &'static str)>, bool) {
+fn script(dice: &mut Dice, alphabet: &[char]) -> (Vec<(char, &'static str)>, Engine) {
     let mut engine = Engine::default();
     let mut script = Vec::new();
     for _ in 0..4 + dice.roll(24) {
@@ -159,7 +168,7 @@ fn script(dice: &mut Dice, alphabet: &[char]) -> (Vec<(char, &'static str)>, boo
         let said = engine.hears(message).unwrap();
         script.push((message, said));
     }
-    (script, engine.doubtful)
+    (script, engine)
 }
 
 fn forward(owed: &mut Owed, message: char) {
@@ -169,34 +178,42 @@ fn forward(owed: &mut Owed, message: char) {
         }
         'S' => owed.sync(),
         'h' => owed.flush(),
-        'd' | 'D' => {}
-        'c' => owed.copy_end(),
+        'd' | 'D' => owed.copy(false),
+        'c' | 't' => owed.copy(true),
         _ => {
             owed.simple(Whose::Client);
         }
     }
 }
 
-fn hear(owed: &mut Owed, said: char) {
+fn hear(owed: &mut Owed, said: char) -> Result<(), Unclear> {
     if said != 'Z' {
         owed.speaks();
     }
     match said {
         '1' => owed.completed(),
         'G' => owed.copy_in_began(),
-        'E' => owed.errored(),
-        _ => {
-            owed.answered();
-        }
+        'E' | 'e' => return owed.errored(),
+        _ => return owed.answered().map(|_| ()),
     }
+    Ok(())
 }
 
-/// Plays one script in one interleaving; what went wrong, and how, or how many are left.
-fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, String), String> {
+/// How a script ends.
+enum Played {
+    /// With so many programs still owed.
+    Left(usize, String),
+    /// The session ended: nobody can tell what the engine does.
+    Ended(String),
+}
+
+/// Plays one script in one interleaving; what went wrong, and how.
+fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<Played, String> {
     let mut owed = Owed::default();
     let (mut engine, mut saying) = (Engine::default(), VecDeque::new());
     let (mut at, mut story) = (0, String::new());
     let lean = dice.roll(8);
+    let mut astray = false;
     loop {
         if at < script.len() && (saying.is_empty() || dice.roll(8) <= lean) {
             let (message, said) = script[at];
@@ -207,9 +224,16 @@ fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, Stri
             at += 1;
         } else if let Some(said) = saying.pop_front() {
             story.push_str(&format!("<{said}"));
-            hear(&mut owed, said);
+            astray |= said == 'e';
+            if hear(&mut owed, said).is_err() {
+                return Ok(Played::Ended(story));
+            }
+            if astray && said == 'Z' {
+                return Err(format!("goes on with what nobody knows: {story}"));
+            }
         } else {
-            return Ok((owed.iter().filter(|entry| !entry.is_lone()).count(), story));
+            let left = owed.iter().filter(|entry| !entry.is_lone()).count();
+            return Ok(Played::Left(left, story));
         }
         // Every ReadyForQuery of a program that is to come has an entry that stands for one.
         let mut spoken = owed.spoken;
@@ -219,6 +243,10 @@ fn play(dice: &mut Dice, script: &[(char, &'static str)]) -> Result<(usize, Stri
             spoken = *said != 'Z';
         }
         let counted = owed.iter().filter(|entry| entry.alone == 0).count();
+        // Behind an error that it doesn't skip for the session ends, whatever is owed.
+        if engine.astray {
+            continue;
+        }
         if counted < to_come || engine.midway && owed.is_empty() {
             return Err(format!("{counted} of {to_come} are owed: {story}"));
         }
@@ -230,23 +258,29 @@ fn never_too_few_are_owed_and_none_in_the_end() {
     let pipelines = ['P', 'P', 'p', 'Q', 'q', 'S'];
     let flushes = ['P', 'P', 'P', 'p', 'h', 'Q', 'q', 'S', 'S', 'S'];
     let copies = ['P', 'p', 'X', 'X', 'K', 'V', 'v', 'Q', 'q', 'd', 'd', 'D', 'c', 'c', 'S', 'S'];
+    let lates = ['P', 'P', 'P', 'p', 't', 'c', 'd', 'X', 'K', 'Q', 'q', 'S', 'S', 'S'];
+    let alphabets: [&[char]; 4] = [&pipelines, &copies, &flushes, &lates];
     let mut dice = Dice(0x00f3_9c1e);
-    let (mut counted, mut uncounted) = (0, 0);
-    for round in 0..30_000 {
-        let alphabet: [&[char]; 3] = [&pipelines, &copies, &flushes];
-        let (script, doubtful) = script(&mut dice, alphabet[round % 3]);
+    let (mut counted, mut uncounted, mut ended) = (0, 0, 0);
+    for round in 0..40_000 {
+        let (script, engine) = script(&mut dice, alphabets[round % 4]);
         for _ in 0..4 {
-            let left = play(&mut dice, &script);
+            let played = play(&mut dice, &script);
             let text: String = script.iter().map(|(message, _)| *message).collect();
-            match left {
+            match played {
                 Err(wrong) => panic!("round {round}, {text}: {wrong}"),
-                Ok((0, _)) => counted += 1,
-                Ok((left, story)) if !doubtful => {
+                Ok(Played::Left(0, _)) => counted += 1,
+                Ok(Played::Left(left, story)) if !engine.doubtful => {
                     panic!("round {round}, {text}: {left} are left: {story}")
                 }
-                Ok(_) => uncounted += 1,
+                Ok(Played::Left(..)) => uncounted += 1,
+                Ok(Played::Ended(story)) => {
+                    let may = engine.astray || engine.doubtful || engine.unclear;
+                    assert!(may, "round {round}, {text}: ended: {story}");
+                    ended += 1;
+                }
             }
         }
     }
-    assert!(counted > 10 * uncounted, "{counted}, {uncounted}");
+    assert!(counted > 10 * uncounted && ended > 1000, "{counted}, {uncounted}, {ended}");
 }

@@ -140,6 +140,43 @@ fn w04_a_sync_that_stands_alone_releases_nothing() {
     });
 }
 
+/// PostgreSQL begins nothing for a Close: the Sync behind it is as empty as one that stands alone.
+#[test]
+fn w04_a_sync_behind_nothing_but_closes_releases_nothing() {
+    let close = message(b'C', b"Szz\0");
+    both(|stage| {
+        in_implicit_block(stage, "INSERT INTO t VALUES (1)");
+        stage.client(&[close.clone(), close.clone(), sync()].concat());
+        stage.engine(&[message(b'3', b""), message(b'3', b""), ready(b'I')].concat());
+        assert_eq!(stage.told(), ["3", "3", "ZI"]);
+        assert!(stage.conversation.lease.is_some(), "VIOLATION: released by what ends nothing");
+        stage.client(&query("SELECT 1"));
+        stage.engine(&[error("XX000", "unexpected state STARTED"), ready(b'I')].concat());
+        assert!(stage.conversation.lease.is_none());
+    });
+    // Control arms: with a Parse, Bind, Execute or Describe there, and where nothing is open.
+    let parse_and = |more: &[u8]| [&parse("", "SELECT 1"), more, &close, &sync()].concat();
+    for (program, answer) in [
+        (parse_and(b""), "13"),
+        (parse_and(&[bind("", ""), execute()].concat()), "12C3"),
+        ([close.clone(), message(b'D', b"Sn\0"), sync()].concat(), "3n"),
+    ] {
+        both(|stage| {
+            in_implicit_block(stage, "INSERT INTO t VALUES (1)");
+            stage.client(&program);
+            let said = |tag| if tag == b'C' { done("SELECT 1") } else { message(tag, b"") };
+            let said: Vec<u8> = answer.bytes().flat_map(said).collect();
+            stage.engine(&[said, ready(b'I')].concat());
+            assert!(stage.conversation.lease.is_none(), "{answer}");
+        });
+    }
+    both(|stage| {
+        stage.client(&[close.clone(), sync()].concat());
+        stage.engine(&[message(b'3', b""), ready(b'I')].concat());
+        assert!(stage.conversation.lease.is_none());
+    });
+}
+
 #[cfg(debug_assertions)]
 #[test]
 fn w04_control_arm_a_release_by_a_lone_sync_is_reported() {
