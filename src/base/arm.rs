@@ -81,11 +81,13 @@ pub enum Removable {
     FreshRights,
     /// A control account that could do harm by imported code asks nothing where there is any.
     ImportedCode,
+    /// A validation is of the database that was made for the target, by the engine's word.
+    TargetIdentity,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -119,6 +121,7 @@ impl Removable {
         Self::CapabilitySecret,
         Self::FreshRights,
         Self::ImportedCode,
+        Self::TargetIdentity,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -158,6 +161,7 @@ impl Removable {
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
             Self::ImportedCode => "imported-code",
+            Self::TargetIdentity => "target-identity",
         }
     }
 

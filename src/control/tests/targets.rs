@@ -560,3 +560,70 @@ async fn an_aborted_target_stays_closed_and_keeps_its_name() {
     let again = Command { operation: op(2), ..create(3) };
     assert_eq!(after.run(again).await.detail, Some(Detail::NamespaceExists));
 }
+
+/// What is validated is the database that was sealed (invariant 8), by the engine's word before and
+/// behind the question.
+#[tokio::test]
+async fn invariant_08_another_database_behind_the_seal_is_not_validated() {
+    let others = [
+        Identity { engine_id: "9999".to_owned(), ..identity() },
+        Identity { database_id: "5".to_owned(), ..identity() },
+        Identity { timeline: Some(2), ..identity() },
+    ];
+    for other in others {
+        let rig = created().await;
+        rig.run(seal(2, 60_000)).await;
+        let boundaries = rig.engine.count("boundary");
+        rig.engine.becomes(other);
+        let asked = rig.control.validation_query(&query(3)).await;
+        let wanted =
+            (ControlCode::PreconditionFailed, Some(Detail::NamespaceIdentityMismatch));
+        assert_eq!(refused(asked), wanted, "VIOLATION: another database was asked");
+        assert_eq!(rig.engine.count("read"), 0);
+        let answer = rig.run(validated(3, 3, ValidationResult::Ok)).await;
+        let got = (code(&answer), answer.detail.unwrap());
+        assert_eq!(got, (wanted.0, Detail::NamespaceIdentityMismatch), "VIOLATION: {answer:?}");
+        assert_eq!(rig.engine.count("boundary"), boundaries, "nothing is written to it");
+        let words = answer.message.clone().unwrap();
+        assert!(words.contains("another one now") && words.contains("abort"), "{words}");
+        assert!(rig.inspect().await.sight.record.unwrap().validation.is_none());
+        rig.engine.becomes(identity());
+        assert!(rig.control.validation_query(&query(3)).await.is_ok());
+        let answer = rig.run(validated(4, 3, ValidationResult::Ok)).await;
+        assert_eq!(code(&answer), ControlCode::Applied);
+    }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_08_a_validation_of_whatever_answers_is_reported() {
+    let check = "control::tests::targets::\
+                 invariant_08_another_database_behind_the_seal_is_not_validated";
+    crate::base::arm::missed(check, &[("target-identity", "VIOLATION")]).unwrap();
+}
+
+/// It may be replaced while the question is answered.
+#[tokio::test]
+async fn invariant_08_an_answer_of_a_database_that_was_replaced_meanwhile_is_not_given() {
+    let rig = created().await;
+    rig.run(seal(2, 60_000)).await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    rig.engine.reads_wait_for(Arc::clone(&gate));
+    let control = Arc::clone(&rig.control);
+    let asked = tokio::spawn(async move { control.validation_query(&query(3)).await });
+    rig.until("the question", |rig| rig.engine.count("read") == 1).await;
+    rig.engine.becomes(Identity { database_id: "5".to_owned(), ..identity() });
+    gate.add_permits(1);
+    assert_eq!(refused(asked.await.unwrap()).1, Some(Detail::NamespaceIdentityMismatch));
+}
+
+#[tokio::test]
+async fn a_seal_of_another_database_says_what_a_target_can_do() {
+    let rig = created().await;
+    rig.engine.evidence_of(Some(Identity { database_id: "5".to_owned(), ..identity() }));
+    let answer = rig.run(seal(2, 60)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("another one now") && words.contains("abort"), "{words}");
+    assert!(!words.to_lowercase().contains("release"), "a target has none: {words}");
+}
