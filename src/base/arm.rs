@@ -83,11 +83,13 @@ pub enum Removable {
     ImportedCode,
     /// A validation is of the database that was made for the target, by the engine's word.
     TargetIdentity,
+    /// An import has not ended while an event of its schema is enabled.
+    EventCheck,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -122,6 +124,7 @@ impl Removable {
         Self::FreshRights,
         Self::ImportedCode,
         Self::TargetIdentity,
+        Self::EventCheck,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -162,6 +165,7 @@ impl Removable {
             Self::FreshRights => "fresh-rights",
             Self::ImportedCode => "imported-code",
             Self::TargetIdentity => "target-identity",
+            Self::EventCheck => "event-check",
         }
     }
 

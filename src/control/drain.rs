@@ -515,7 +515,7 @@ impl Run<'_> {
     }
 
     /// Whether what is drained is a target's import.
-    fn is_import(&self) -> bool {
+    pub(super) fn is_import(&self) -> bool {
         self.ticket.receipt.kind == CommandKind::SealTargetImport
     }
 

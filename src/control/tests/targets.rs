@@ -627,3 +627,15 @@ async fn a_seal_of_another_database_says_what_a_target_can_do() {
     assert!(words.contains("another one now") && words.contains("abort"), "{words}");
     assert!(!words.to_lowercase().contains("release"), "a target has none: {words}");
 }
+
+/// What runs by itself blocks a seal; behind a source's fence a lock is held.
+#[tokio::test]
+async fn a_census_is_told_that_it_is_of_an_import() {
+    let rig = created().await;
+    rig.run(seal(2, 60_000)).await;
+    assert!(!rig.engine.views().is_empty() && rig.engine.views().iter().all(|v| v.is_import));
+    let source = Rig::new().await;
+    source.run(patient(1, 1)).await;
+    assert!(!source.engine.views().is_empty());
+    assert!(source.engine.views().iter().all(|view| !view.is_import));
+}
