@@ -85,11 +85,13 @@ pub enum Removable {
     TargetIdentity,
     /// An import has not ended while an event of its schema is enabled.
     EventCheck,
+    /// An aborted target's gate is asked by what may name it: without it, by what does alone.
+    AbortedGate,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -125,6 +127,7 @@ impl Removable {
         Self::ImportedCode,
         Self::TargetIdentity,
         Self::EventCheck,
+        Self::AbortedGate,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -166,6 +169,7 @@ impl Removable {
             Self::ImportedCode => "imported-code",
             Self::TargetIdentity => "target-identity",
             Self::EventCheck => "event-check",
+            Self::AbortedGate => "aborted-gate",
         }
     }
 

@@ -576,8 +576,7 @@ async fn invariant_08_another_database_behind_the_seal_is_not_validated() {
         let boundaries = rig.engine.count("boundary");
         rig.engine.becomes(other);
         let asked = rig.control.validation_query(&query(3)).await;
-        let wanted =
-            (ControlCode::PreconditionFailed, Some(Detail::NamespaceIdentityMismatch));
+        let wanted = (ControlCode::PreconditionFailed, Some(Detail::NamespaceIdentityMismatch));
         assert_eq!(refused(asked), wanted, "VIOLATION: another database was asked");
         assert_eq!(rig.engine.count("read"), 0);
         let answer = rig.run(validated(3, 3, ValidationResult::Ok)).await;
@@ -638,4 +637,37 @@ async fn a_census_is_told_that_it_is_of_an_import() {
     source.run(patient(1, 1)).await;
     assert!(!source.engine.views().is_empty());
     assert!(source.engine.views().iter().all(|view| !view.is_import));
+}
+
+/// Its database is gone when the engine says so, and only for as long as it does.
+#[tokio::test]
+async fn an_aborted_target_that_is_gone_is_in_nobodys_way() {
+    let rig = created().await;
+    let gate = rig.gate();
+    rig.engine.missing();
+    assert!(gate.may_be_meant());
+    rig.control.look_for_aborted().await;
+    assert!(gate.may_be_meant(), "it isn't aborted");
+    rig.run(ask(2, FenceState::TargetQuarantined, 1, Arguments::AbortQuarantinedTarget)).await;
+    let asked = rig.engine.count("identity");
+    rig.control.look_for_aborted().await;
+    assert_eq!(rig.engine.count("identity"), asked, "nothing came by");
+    assert!(gate.may_be_meant(), "nobody has asked");
+    rig.control.look_for_aborted().await;
+    assert!(!gate.may_be_meant(), "the engine has said so");
+    for class in [StatementClass::Read, StatementClass::Write, StatementClass::Lifecycle] {
+        assert_eq!(denial(&rig, class), Some(Denial::TargetQuarantined), "it keeps its name");
+    }
+    rig.engine.unreachable(true);
+    rig.control.look_for_aborted().await;
+    assert!(gate.may_be_meant(), "silence says nothing");
+    rig.engine.unreachable(false);
+    rig.control.look_for_aborted().await;
+    assert!(!gate.may_be_meant());
+    rig.engine.made_again();
+    rig.control.look_for_aborted().await;
+    assert!(gate.may_be_meant(), "somebody has made one of this name");
+    let after = rig.restarted();
+    after.control.recover().await.unwrap();
+    assert!(after.gate().may_be_meant(), "a start knows nothing of it");
 }

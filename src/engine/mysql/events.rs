@@ -30,7 +30,8 @@ impl MyEngine {
         schema: &str,
     ) -> Result<Vec<Blocker>, EngineError> {
         let may_see = Rights::read(control, schema).await?.has("EVENT");
-        if !may_see && !(control.renewed().await? && Rights::read(control, schema).await?.has("EVENT"))
+        if !may_see
+            && !(control.renewed().await? && Rights::read(control, schema).await?.has("EVENT"))
         {
             let name = quoted(schema);
             return Err(EngineError::Denied {
