@@ -11,6 +11,7 @@
 //! Callers: `admin` (commands, views), `wire` (routes), `app` (building, recovery). It speaks to
 //! engines through [`port`] alone, so that every path can be run against a scripted engine.
 
+mod aborted;
 pub mod answer;
 mod doubles;
 pub mod drain;

@@ -21,11 +21,11 @@ use super::port::{EnginePort, LiveDatabase};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Namespace, OperationId, Revision, SessionId};
 use crate::base::limits;
-use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
+use crate::engine::{CreateError, EngineError, NewDatabase, ReadError, ReadTable};
 use crate::fence::code::{ControlCode, Denial, Detail};
 use crate::fence::command::{Arguments, Command, CommandKind};
-use crate::fence::record::{FenceRecord, Identity, InFlight};
-use crate::fence::state::FenceState;
+use crate::fence::record::{FenceRecord, Identity, InFlight, another_database};
+use crate::fence::state::{FenceState, Role};
 use crate::fence::transition::{ControlRefusal, ControlView};
 use crate::fence::verdict::{Overlay, Purpose};
 use crate::gate::capability::{Capability, IssueError, Issued};
@@ -237,8 +237,9 @@ impl Control {
     /// # Errors
     /// [`TargetError`]: OPERATION_CAPABILITY_REQUIRED for what writes, in other states, and where
     /// imported code could run with the control account's rights, FENCE_REVISION_MISMATCH where the
-    /// target has moved, also while the question was answered; `invalid_argument` for SQL that
-    /// can't be run and answers that are too large.
+    /// target has moved, also while the question was answered; `namespace_identity_mismatch` where
+    /// another database answers to the name, before the question or behind it; `invalid_argument`
+    /// for SQL that can't be run and answers that are too large.
     ///
     /// # Cancel safety
     /// Cancel safe: the question's own connection is closed.
@@ -271,6 +272,9 @@ impl Control {
             let message = format!("there is no engine {} in the configuration", namespace.engine());
             return Err(TargetError::Failed(message));
         };
+        let identity = self.made_as(namespace).await?;
+        // Before it: nothing is asked of a stranger. Behind it: none came in between.
+        must_be(engine.as_ref(), namespace, identity.as_ref()).await?;
         let answered = engine.read(namespace, &query.statements).await;
         let tables = answered.map_err(|error| match error {
             ReadError::Writes { .. } | ReadError::ImportedCode { .. } => {
@@ -281,6 +285,7 @@ impl Control {
             }
             ReadError::Engine(error) => TargetError::Failed(error.to_string()),
         })?;
+        must_be(engine.as_ref(), namespace, identity.as_ref()).await?;
         if !lent.capability.is_live() {
             let message = format!(
                 "{namespace} moved on while the question was answered, so the answer is not given; \
@@ -289,6 +294,50 @@ impl Control {
             return Err(refused(ControlCode::RevisionMismatch, None, message));
         }
         Ok(tables)
+    }
+
+    /// The database that was made for a target, by its record; `None` for one of an earlier build.
+    async fn made_as(&self, namespace: &Namespace) -> Result<Option<Identity>, TargetError> {
+        let truth = self.truth(namespace, false).await;
+        let truth = truth.map_err(|error| TargetError::Failed(error.to_string()))?;
+        Ok(truth.view.record().and_then(|record| record.identity.clone()))
+    }
+}
+
+/// Whether the database behind a target's name is the one that was made for it, by the engine's own
+/// word now; if not, why. Where the record doesn't say which was made there is nothing to compare.
+///
+/// # Errors
+/// The engine's: nothing is known then.
+pub(super) async fn is_another(
+    engine: &dyn EnginePort,
+    namespace: &Namespace,
+    made: Option<&Identity>,
+) -> Result<Option<ControlRefusal>, EngineError> {
+    let Some(made) = made.filter(|_| !removed(Removable::TargetIdentity)) else {
+        return Ok(None);
+    };
+    let message = match engine.identity(namespace).await? {
+        LiveDatabase::Exists(live) if made.is_met_by(&live) => return Ok(None),
+        LiveDatabase::Exists(live) => another_database(namespace, Some(Role::Target), made, &live),
+        LiveDatabase::Missing => format!(
+            "there is no database behind {namespace} any more; the target was made as {made}. \
+             Have the name lead to that database again, or abort this target and create another"
+        ),
+    };
+    let (code, detail) = (ControlCode::PreconditionFailed, Detail::NamespaceIdentityMismatch);
+    Ok(Some(ControlRefusal { code, detail: Some(detail), message }))
+}
+
+async fn must_be(
+    engine: &dyn EnginePort,
+    namespace: &Namespace,
+    made: Option<&Identity>,
+) -> Result<(), TargetError> {
+    match is_another(engine, namespace, made).await {
+        Ok(None) => Ok(()),
+        Ok(Some(refusal)) => Err(TargetError::Refused(refusal)),
+        Err(error) => Err(TargetError::Failed(error.to_string())),
     }
 }
 

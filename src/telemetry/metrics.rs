@@ -81,7 +81,7 @@ impl FenceMetrics {
         made.register_commands(registry);
         let namespaces = "Namespaces by role and fence state";
         registry.register("fence_namespaces", namespaces, made.namespaces.clone());
-        let oldest = "Age of the oldest active fence, 0 when there is none";
+        let oldest = "Age of the oldest active fence but for aborted targets, 0 when there is none";
         registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
         let active = "Fences that still take something away, as capabilities counts them";
         registry.register("fence_active", active, made.active.clone());
@@ -228,8 +228,8 @@ impl FenceMetrics {
         }
     }
 
-    /// Sets how many fences are active, and the age of the oldest; `None` where its beginning isn't
-    /// known or there is none. Call before a scrape.
+    /// Sets how many fences are active, and the age of the oldest that can end (an aborted target
+    /// can't); `None` where its beginning isn't known or there is none. Call before a scrape.
     pub fn active(&self, count: u64, age: Option<Duration>) {
         self.active.set(i64::try_from(count).unwrap_or(i64::MAX));
         self.oldest_active.set(age.unwrap_or_default().as_secs_f64());

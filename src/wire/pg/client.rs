@@ -423,9 +423,11 @@ impl Message<'_, '_, '_> {
         }
         for gate in conversation.gates.all() {
             let there = gate.namespace();
-            let named =
-                detail.any_database || detail.databases.iter().any(|name| name == there.database());
-            if !named || there.engine() != own.engine() || *there == own {
+            if there.engine() != own.engine() || *there == own {
+                continue;
+            }
+            let named = detail.databases.iter().any(|name| name == there.database());
+            if !named && !(detail.any_database && gate.may_be_meant()) {
                 continue;
             }
             if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {

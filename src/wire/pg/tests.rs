@@ -17,6 +17,7 @@ use super::refusal::{self, field};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::base::limits;
 use crate::fence::record::InFlight;
+use crate::fence::state::FenceState;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
 use crate::gate::drain::Drain;
@@ -516,6 +517,33 @@ fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight
         assert!(drain.look().is_none(), "a stand-in is owed, so nothing is released");
         stage.engine(&ended(b'I'));
         assert_eq!(drain.look().unwrap().by_answer(), 1);
+    });
+}
+
+/// An aborted target is closed to all that name it, and in nobody's way once it is gone.
+#[test]
+fn w07_an_aborted_target_that_is_gone_refuses_only_what_names_it() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        let mut record = crate::fence::sample::record(FenceState::TargetAborted);
+        record.namespace = other.namespace().clone();
+        let loaded = LoadedFence::of_a_record(record);
+        other.apply(Authority::Loaded(&loaded), InFlight::Finish);
+        let any = query("ALTER ROLE x SET work_mem = '1MB'");
+        stage.client(&any);
+        assert!(stage.sent().is_empty(), "it may be meant while it is there");
+        assert!(other.takes_question());
+        other.set_gone(true);
+        stage.told();
+        stage.client(&any);
+        assert_eq!(stage.sent(), any);
+        stage.engine(&ended(b'I'));
+        stage.told();
+        for sql in ["CREATE DATABASE other", "DROP DATABASE other"] {
+            stage.client(&query(sql));
+            assert!(stage.sent().is_empty(), "{sql}");
+            stage.told();
+        }
     });
 }
 
