@@ -13,7 +13,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 
 use super::PgEngine;
-use super::connect::{Session, translate, words};
+use super::connect::{Session, quoted as name, translate, words};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
@@ -43,6 +43,9 @@ const POWERFUL: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r \
     WHERE (r.rolsuper OR r.rolname IN ('pg_execute_server_program', 'pg_write_server_files', \
     'pg_read_server_files')) AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))";
 
+/// What names mean to clients. In front of it nothing of the import's is on the search path.
+const PATH: &str = "SET LOCAL search_path = \"$user\", public";
+
 /// Keeps sessions around the proxy from making any of [`CODE`] until the transaction ends. It is
 /// the transaction's first statement, so that the snapshot is younger than the locks.
 const NO_NEW_CODE: &str = "LOCK TABLE pg_catalog.pg_proc, pg_catalog.pg_rewrite, \
@@ -59,10 +62,6 @@ const CODE: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_proc WHERE oid >=
     OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast WHERE oid >= 16384::oid) \
     OR EXISTS (SELECT 1 FROM pg_catalog.pg_constraint \
     WHERE oid >= 16384::oid AND contypid <> 0::oid)";
-
-fn name(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
 
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
@@ -183,6 +182,7 @@ impl PgEngine {
         if powerful {
             self.must_have_no_code(session).await?;
         }
+        session.client.batch_execute(PATH).await.map_err(|error| failed(0, &error))?;
         let mut all = Collected::default();
         for (index, text) in statements.iter().enumerate() {
             all.begin();
