@@ -232,6 +232,24 @@ pub fn a_store_that_was_rolled_back_or_lost_opens_no_target(ground: &impl Ground
             }
         }
     }
+    what_no_marker_tells_of_is_open(ground, &mut proxy, &all);
+}
+
+/// Control arm, and a limit that is told: where the markers are lost with the store nothing knows
+/// of the target, and its name is as open as any other.
+fn what_no_marker_tells_of_is_open(ground: &impl Ground, proxy: &mut Proxy, all: &[Stood]) {
+    proxy.kill9();
+    for end in ["", "-wal", "-shm"] {
+        let _gone = std::fs::remove_file(proxy.state_dir().join(format!("fence.db{end}")));
+    }
+    for one in all {
+        std::fs::remove_file(marker(proxy, &one.db)).unwrap();
+    }
+    proxy.restart();
+    for one in all {
+        assert_eq!(one.target.inspect(proxy)["state"], "UNFENCED", "{}", one.what("no marker"));
+        assert_eq!(ground.refusal(proxy, &one.db, "SELECT 1"), "", "{}", one.what("no marker"));
+    }
 }
 
 /// The record is the truth, and its marker is mended by it.
