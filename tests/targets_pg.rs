@@ -354,7 +354,13 @@ fn acceptance_18_a_question_reads_within_bounds_and_never_writes() {
     ] {
         refused(&ask(&["SELECT 1", write]), 403, "OPERATION_CAPABILITY_REQUIRED");
     }
-    for bad in ["SELECT 1; SELECT 2", "SELECT nothing FROM nowhere", "", "SELECT 1/0"] {
+    // The second of these is one SELECT to who doesn't know what the first has set.
+    let off = "SELECT set_config('standard_conforming_strings', 'off', false)";
+    let hidden = r"SELECT '\'' ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (0); COMMIT; -- '";
+    assert_eq!(ask(&[off, hidden]).0, 200, "read as it was classified");
+    for bad in
+        ["SELECT 1; SELECT 2", "SELECT nothing FROM nowhere", "", "SELECT 1/0", "COPY t TO STDOUT"]
+    {
         let answer = ask(&[bad]);
         let body = refused(&answer, 412, "FENCE_PRECONDITION_FAILED");
         assert_eq!(body["detail"], "invalid_argument", "{bad}");
