@@ -185,6 +185,9 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     };
     let of = |pointer: &str| text(body, pointer);
     line("state", joined(body, &[("", "/fence/state"), ("revision", "/fence/revision")]));
+    if of("/fence/state") == "TARGET_ABORTED" {
+        line("note", ABORTED_STAYS.to_owned());
+    }
     line("why", joined(body, &[("", "/fence/detail"), ("", "/fence/reason")]));
     line("operation", of("/fence/operation_id"));
     let admission = [
@@ -459,6 +462,10 @@ fn blockers(body: &Value) -> String {
     }
     table.render()
 }
+
+/// What an aborted target is good for.
+const ABORTED_STAYS: &str = "it stays closed, and its name isn't freed: drop the database around \
+                             the proxy; the next target needs another name";
 
 /// Whose the evidence of a target's record is.
 const SEALS_PROOF: &str =

@@ -39,6 +39,15 @@ fn what_follows_a_seal_says_whose_proof_it_shows() {
 }
 
 #[test]
+fn an_aborted_target_says_that_it_stays() {
+    let fake = Fake::new(|_| Reply::Json(200, inspected("TARGET_ABORTED", 2)));
+    let (_, out, _) = fake.run(&["inspect", "old/app"]);
+    assert!(out.contains("its name isn't freed"), "{out}");
+    let (_, out, _) = answering(200, Value::Null).run(&["inspect", "old/app"]);
+    assert!(!out.contains("isn't freed"), "{out}");
+}
+
+#[test]
 fn a_failed_validation_is_not_told_as_if_all_were_well() {
     for (result, says) in [("failed", "validation FAILED"), ("ok", "validation is ok")] {
         let mut fence = proven("TARGET_VALIDATING");
