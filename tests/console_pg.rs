@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use acceptance::{PATIENCE, Site, metric};
+use serde_json::json;
 use support::proxy::uuid;
 use support::talk::installed;
 use support::{Engine, PgCluster, Proxy, ProxyOptions, poll};
@@ -275,6 +276,20 @@ fn a_target_goes_its_way_by_the_console() {
     ] {
         let answer = console.row(&format!("FENCE {words} ON '{name}' OPERATION '{op}' {more}"));
         assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", state), "{answer:?}");
+        let lives = state == "TARGET_QUARANTINED";
+        if lives {
+            let path = format!("/v1/namespaces/{name}/fence/target/import-capability");
+            let body = json!({ "operation_id": op, "expected_revision": 1 });
+            let (status, issued) = console.site().proxy.admin("POST", &path, &body);
+            assert_eq!((status, &issued["number"]), (200, &json!(1)), "{issued:#}");
+        }
+        let mut targets = console.rows("SHOW TARGETS");
+        targets.retain(|row| row[0] == name);
+        let [row] = targets.as_slice() else { panic!("{targets:?}") };
+        assert_eq!((row[1].as_str(), row[3].as_str()), (state, op.as_str()), "{row:?}");
+        let shown = [6, 7, 9].map(|at: usize| row[at].as_str());
+        assert_eq!(shown, if lives { ["1", "import", "0"] } else { ["", "", ""] }, "{row:?}");
+        assert!(!row.iter().any(|cell| cell.contains("fwc_")));
     }
     let error = console.error(&format!("FENCE ABORT ON '{name}' OPERATION '{op}'"));
     assert!(error.starts_with("ZF10"), "{error}");

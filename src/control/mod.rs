@@ -21,6 +21,7 @@ mod line;
 pub mod lock_keeper;
 mod lock_waiters;
 pub mod my;
+mod notes;
 pub mod orphans;
 pub mod pg;
 mod points;

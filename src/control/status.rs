@@ -21,9 +21,10 @@ use crate::base::limits;
 use crate::fence::code::Detail;
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{Identity, WrittenBy};
-use crate::fence::state::FenceState;
+use crate::fence::state::{FenceState, Role};
 use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay, Policy, Purpose};
+use crate::gate::capability::Listed;
 use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
@@ -224,6 +225,11 @@ impl Control {
         }
     }
 
+    /// The capabilities that are alive at a gate, if there is one.
+    fn capabilities_of(&self, namespace: &Namespace) -> Vec<Listed> {
+        self.gates.known(namespace).map(|gate| gate.capabilities_listed()).unwrap_or_default()
+    }
+
     /// Why nothing is admitted although no fence is up: the engine is, or may be, a fenced one.
     fn why_shut(&self, namespace: &Namespace, state: FenceState) -> Option<Unavailable> {
         let shut = self.gates.shut_engines();
@@ -252,6 +258,12 @@ impl Control {
                 (None, Some(Unavailable { detail, reason, marker }))
             }
         };
+        let writable_targets = match &record {
+            Some(record) if record.role == Role::Source && state != FenceState::Released => {
+                self.writable_targets(record.operation)
+            }
+            Some(_) | None => Vec::new(),
+        };
         Sight {
             namespace: namespace.clone(),
             state,
@@ -263,6 +275,8 @@ impl Control {
             held: self.held_report(namespace),
             drain: self.drain_report(namespace),
             lock: self.locks.report(namespace),
+            capabilities: self.capabilities_of(namespace),
+            writable_targets,
             marker_consistent,
             server: self.written_by(),
         }
@@ -388,6 +402,7 @@ impl Control {
             orphans: slots.iter().filter(|slot| slot.is_abandoned()).count() as u64,
             held: self.held_report(&namespace),
             drain: self.drain_report(&namespace),
+            capabilities: self.capabilities_of(&namespace),
             routes: self.routes.table().leading_to(&namespace),
             unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()).or_else(
                 || {
@@ -512,10 +527,10 @@ fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> D
     }
 }
 
-const fn role_label(role: crate::fence::state::Role) -> &'static str {
+const fn role_label(role: Role) -> &'static str {
     match role {
-        crate::fence::state::Role::Source => "source",
-        crate::fence::state::Role::Target => "target",
+        Role::Source => "source",
+        Role::Target => "target",
     }
 }
 

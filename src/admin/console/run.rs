@@ -27,7 +27,7 @@ use crate::fence::code::ControlCode;
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;
-use crate::fence::state::FenceState;
+use crate::fence::state::{FenceState, Role};
 use crate::telemetry::metrics::Metrics;
 
 /// The settings as names and values, without secrets. `app` gives it.
@@ -121,6 +121,9 @@ impl Desk {
         Ok(match show {
             Show::Namespaces => self.lines(),
             Show::Fences => self.lines().into_iter().filter(has_fence).collect(),
+            Show::Targets => {
+                self.lines().iter().filter(|line| is_target(line)).flat_map(capabilities).collect()
+            }
             Show::Sessions => self.sessions(),
             Show::Drains => {
                 self.lines().iter().filter(|line| drains(line)).flat_map(blockers).collect()
@@ -378,6 +381,20 @@ fn drains(line: &Value) -> bool {
         || !line["drain"]["command_id"].is_null()
 }
 
+fn is_target(line: &Value) -> bool {
+    let target = |state: &FenceState| state.role() == Some(Role::Target);
+    FenceState::ALL.iter().filter(|state| target(state)).any(|one| line["state"] == one.name())
+}
+
+/// One value per live capability of a target, or one without where none is.
+fn capabilities(line: &Value) -> Vec<Value> {
+    let of = |capability: Value| json!({ "line": line, "capability": capability });
+    match line["capabilities"].as_array().filter(|all| !all.is_empty()) {
+        Some(all) => all.iter().map(|one| of(one.clone())).collect(),
+        None => vec![of(Value::Null)],
+    }
+}
+
 /// One value per blocker of a namespace, or one without where nothing blocks.
 fn blockers(line: &Value) -> Vec<Value> {
     let of = |blocker: Value| json!({ "line": line, "blocker": blocker });
@@ -411,6 +428,7 @@ fn help() -> Vec<Value> {
     let mut rows: Vec<Value> = [
         ("SHOW NAMESPACES", "every database with a fence, a session or a route"),
         ("SHOW FENCES", "those with a fence: state, owner, drain, blockers"),
+        ("SHOW TARGETS", "targets of moves, a row per live capability"),
         ("SHOW SESSIONS", "client sessions and what they hold"),
         ("SHOW DRAINS", "what each running drain waits for, a row per blocker"),
         ("SHOW RECEIPTS [FOR 'engine/database']", "the durable answers to commands"),

@@ -86,6 +86,20 @@ const FENCES: &[Place] = &[
     ("reason", Kind::Text, "/reason"),
 ];
 
+/// One row per live capability; `/line` is the target's line, `/capability` the capability.
+const TARGETS: &[Place] = &[
+    ("namespace", Kind::Text, "/line/namespace"),
+    ("state", Kind::Text, "/line/state"),
+    ("revision", Kind::Int, "/line/revision"),
+    ("operation_id", Kind::Text, "/line/operation_id"),
+    ("write", Kind::Text, "/line/admission/write"),
+    ("read", Kind::Text, "/line/admission/read"),
+    ("capability", Kind::Int, "/capability/number"),
+    ("purpose", Kind::Text, "/capability/purpose"),
+    ("issued_at", Kind::Text, "/capability/issued_at"),
+    ("sessions", Kind::Int, "/capability/sessions"),
+];
+
 const SESSIONS: &[Place] = &[
     ("session", Kind::Int, "/session"),
     ("namespace", Kind::Text, "/namespace"),
@@ -164,6 +178,7 @@ const fn places(statement: &Statement) -> &'static [Place] {
         Statement::Show(show) => match show {
             Show::Namespaces => NAMESPACES,
             Show::Fences => FENCES,
+            Show::Targets => TARGETS,
             Show::Sessions => SESSIONS,
             Show::Drains => DRAINS,
             Show::Receipts(_) => RECEIPTS,

@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::args::{
-    AcquireArgs, AdoptArgs, CommandArgs, CreateArgs, Expectation, SealArgs, SetReadArgs,
-    ValidateArgs,
+    AcquireArgs, AdoptArgs, CommandArgs, CreateArgs, Expectation, ReleaseArgs, SealArgs,
+    SetReadArgs, ValidateArgs,
 };
 use super::super::exit;
 use super::super::http::{Answer, Client, HttpError};
 use super::super::terminal::{Terminal, plain};
+use super::show::Told;
 use super::{ASK_TIMEOUT, CtlError, fence_path, outcome, show, text};
 use crate::base::ids::{CommandId, Namespace, OperationId};
 
@@ -148,6 +149,8 @@ pub(super) struct Request {
     force_rollback: bool,
     hold: Option<Duration>,
     adoption: Option<Adoption>,
+    /// Whether a release may open a source beside a target that takes writes.
+    beside_target: bool,
     /// Fields of text, each under the name of its option.
     texts: Vec<(&'static str, String)>,
 }
@@ -173,6 +176,7 @@ impl Request {
             force_rollback: false,
             hold: None,
             adoption: None,
+            beside_target: false,
             texts: Vec::new(),
         }
     }
@@ -248,8 +252,27 @@ impl Request {
     }
 
     /// `release-write-fence`
-    pub(super) fn release(args: &CommandArgs) -> Self {
-        Self::new(Kind::Release, args)
+    pub(super) fn release(args: &ReleaseArgs) -> Self {
+        let ReleaseArgs { common, beside_target } = args;
+        Self { beside_target: *beside_target, ..Self::new(Kind::Release, common) }
+    }
+
+    /// Refuses to send what would have a source and its target take writes at once, unless that is
+    /// what was asked for. The proxy would do it: which target is of which source it doesn't know.
+    fn must_not_open_both(&self, seen: &Value) -> Result<(), CtlError> {
+        let targets = show::writable_targets(seen);
+        if self.kind != Kind::Release || self.beside_target || targets.is_empty() {
+            return Ok(());
+        }
+        Err(CtlError::Refused(format!(
+            "No command was sent: operation {} has enabled writes of {}. If {} was its source, \
+             a release would have both take writes, and neither would have all of them. To go \
+             back, move the target's data to the source under a new operation. If they have \
+             nothing to do with each other, say --beside-target",
+            self.operation,
+            plain(&targets.join(", ")),
+            self.namespace
+        )))
     }
 
     /// `set-read-fence`
@@ -277,6 +300,21 @@ impl Request {
             reason: args.reason.clone(),
         };
         Self { adoption: Some(adoption), ..Self::new(Kind::Adopt, &common) }
+    }
+
+    /// What its answer is the answer to, for the answer's text.
+    const fn told(&self) -> Told {
+        match self.kind {
+            Kind::Validate => Told::Validation,
+            Kind::Publish | Kind::Enable | Kind::Abort => Told::BehindASeal,
+            Kind::Acquire
+            | Kind::Release
+            | Kind::SetRead
+            | Kind::ClearRead
+            | Kind::Create
+            | Kind::Seal
+            | Kind::Adopt => Told::Itself,
+        }
     }
 
     fn path(&self) -> String {
@@ -355,6 +393,9 @@ impl Request {
         }
         if let Some(hold) = self.hold {
             line.push_str(&format!(" --hold {}ms", millis(hold)));
+        }
+        if self.beside_target {
+            line.push_str(" --beside-target");
         }
         line
     }
@@ -437,6 +478,7 @@ pub(super) async fn send(
     if seen.status != 200 && !absent {
         return Ok(finish(request, &seen, None, as_json, terminal));
     }
+    request.must_not_open_both(&seen.body)?;
     let identity = match request.kind {
         Kind::Acquire => Some(identity(&seen.body)?),
         Kind::Release
@@ -627,11 +669,12 @@ fn finish(
         terminal.say(&answer.body.to_string());
         return code;
     }
+    let applied = || show::applied(&request.namespace, request.told(), &answer.body);
     match code {
-        _ if history => terminal.say(&show::applied(&request.namespace, &answer.body)),
-        exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
+        _ if history => terminal.say(&applied()),
+        exit::DONE => terminal.say(&applied()),
         exit::DRAINING => {
-            terminal.say(&show::applied(&request.namespace, &answer.body));
+            terminal.say(&applied());
             let reads = matches!(request.kind, Kind::SetRead | Kind::Seal);
             let unforced = request.kind == Kind::SetRead;
             let undo = request.kind.undo();

@@ -43,6 +43,18 @@ enum CtlError {
          --admin-url) its admin address?"
     )]
     NoAnswer(HttpError),
+    /// No answer to a request for a capability.
+    #[error(
+        "{error}. Its secret is lost, and can't be asked for again. A capability that nobody has \
+         may live now: it harms nobody, and ends with the target's next step. Ask for another one; \
+         ctl inspect {namespace} lists those that live"
+    )]
+    NoSecret {
+        /// What happened.
+        error: HttpError,
+        /// Whose.
+        namespace: Namespace,
+    },
     /// No answer, and the command may have been applied.
     #[error("{error}. The command may have been applied. Replay the same one:\n  {replay}")]
     Unknown {
@@ -67,7 +79,7 @@ impl CtlError {
             Self::NoAnswer(
                 HttpError::Unreachable { .. } | HttpError::Lost { .. } | HttpError::NotJson { .. },
             ) => exit::UNREACHABLE,
-            Self::Unknown { .. } | Self::Unusable(_) => exit::UNKNOWN,
+            Self::Unknown { .. } | Self::NoSecret { .. } | Self::Unusable(_) => exit::UNKNOWN,
             Self::Refused(_) => exit::REFUSED,
         }
     }

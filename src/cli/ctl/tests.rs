@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::cli::exit;
 use crate::cli::terminal::tests::{capture, capture_live};
 
+mod targets;
+
 const OP: &str = "11111111-1111-4111-8111-111111111111";
 const CMD: &str = "22222222-2222-4222-8222-222222222222";
 const KEY: &str = "sesame-sesame-sesame";

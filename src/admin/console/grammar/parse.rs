@@ -17,8 +17,9 @@ use crate::fence::record::{Identity, InFlight, ValidationResult};
 use crate::fence::state::FenceState;
 
 /// What `SHOW` knows, for its error.
-const SHOWN: &str = "NAMESPACES, FENCES, SESSIONS, DRAINS, RECEIPTS [FOR 'engine/database'], \
-                     CAPABILITIES, VERSION, CONFIG, STATS or HELP";
+const SHOWN: &str = "NAMESPACES, FENCES, TARGETS, SESSIONS, DRAINS, \
+                     RECEIPTS [FOR 'engine/database'], CAPABILITIES, VERSION, CONFIG, STATS or \
+                     HELP";
 
 /// Reads a text of at most `limits::ADMIN_BODY_BYTES_MAX` bytes.
 ///
@@ -170,6 +171,7 @@ impl Parser {
         let show = match word.to_ascii_uppercase().as_str() {
             "NAMESPACES" => Show::Namespaces,
             "FENCES" => Show::Fences,
+            "TARGETS" => Show::Targets,
             "SESSIONS" => Show::Sessions,
             "DRAINS" => Show::Drains,
             "RECEIPTS" => Show::Receipts(None),

@@ -49,6 +49,7 @@ impl Show {
         let what = match self {
             Self::Namespaces => "NAMESPACES",
             Self::Fences => "FENCES",
+            Self::Targets => "TARGETS",
             Self::Sessions => "SESSIONS",
             Self::Drains => "DRAINS",
             Self::Receipts(None) => "RECEIPTS",

@@ -80,6 +80,7 @@ fn what_is_shown_and_what_is_none_of_ours() {
         (" ;; -- nothing\n /* at all */ ;", Statement::Empty),
         ("show namespaces", Statement::Show(Show::Namespaces)),
         ("SHOW RECEIPTS;", Statement::Show(Show::Receipts(None))),
+        ("show Targets", Statement::Show(Show::Targets)),
         ("SHOW TRANSACTION ISOLATION LEVEL", Statement::Other),
         ("SELECT 'unclosed", Statement::Other),
         ("BEGIN", Statement::Other),
