@@ -87,8 +87,8 @@ pub(crate) enum Whose {
         guarded: bool,
         /// A savepoint was set before it, to which the transaction is rolled back behind it.
         wrapped: bool,
-        /// The engine has told the default schema while answering.
-        schema_told: bool,
+        /// What the engine has told of the default schema while answering.
+        schema_told: SchemaTold,
     },
     /// The guard's statement.
     Guard,
@@ -110,6 +110,18 @@ pub(crate) enum Whose {
     WhichSchema,
     /// The end of a cursor that a read fence cuts.
     Cursor,
+}
+
+/// What an answer has told of the default schema. A procedure's results tell the procedure's own,
+/// and an error in it tells nothing, while the engine has put the session's back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SchemaTold {
+    /// Nothing.
+    Nothing,
+    /// One in a result that isn't the last.
+    Earlier,
+    /// The one behind the program.
+    Last,
 }
 
 /// How an answer ended.
@@ -339,7 +351,7 @@ impl Conversation {
         self.owed = Some(Whose::Client {
             guarded: entry == Entry::Guarded || entry == Entry::Wrapped,
             wrapped: entry == Entry::Wrapped,
-            schema_told: false,
+            schema_told: SchemaTold::Nothing,
         });
         self.program = Some(program);
     }
@@ -402,7 +414,10 @@ impl Conversation {
                 self.note_transaction(guarded);
                 if let Some(program) = self.program.take() {
                     self.note_cursor(&program, outcome);
-                    self.apply(&program, well, schema_told);
+                    // Put back behind what told it, or not: only the engine knows.
+                    let last = well && schema_told == SchemaTold::Last;
+                    self.lost |= schema_told != SchemaTold::Nothing && !last;
+                    self.apply(&program, well, last);
                 }
                 self.guard.unwrapping |= wrapped;
             }

@@ -405,7 +405,7 @@ fn is_twin(gate: &Gate, home: &Gate) -> bool {
 
 /// Whether two names may be one to an engine that folds them: character by character, beyond ASCII
 /// too, and rather once too often.
-fn is_alike(one: &str, other: &str) -> bool {
+pub(super) fn is_alike(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.chars().map(folded).eq(other.chars().map(folded))
 }
 
