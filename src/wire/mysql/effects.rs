@@ -213,7 +213,8 @@ impl Conversation {
             let once = detail.prepared.iter().filter(|(other, _)| other == name).count() == 1;
             match (alone && once, well) {
                 (true, true) => {
-                    let known = Known { classified: classified.clone(), home: self.home() };
+                    let (home, rules) = (self.home(), Some(self.read_by));
+                    let known = Known { classified: classified.clone(), home, rules };
                     self.prepared.named(name, Some(known));
                 }
                 (true, false) => self.prepared.unnamed(name),
