@@ -15,6 +15,9 @@ use crate::support::{Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, Pro
 /// How long a fence, or the end of all leases, may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How long somebody's table lock may be in the way of a look.
+const LOCKED: Duration = Duration::from_secs(5);
+
 /// Sessions at once.
 const SESSIONS: usize = 10;
 
@@ -50,6 +53,8 @@ pub struct Tally {
     pub looking: Duration,
     /// Sessions that ended under a fence or behind it by no word of their own.
     pub lost: usize,
+    /// Fences behind which a lock of before kept the engine from being asked.
+    pub locked: usize,
     /// Servers that died of a statement by themselves; each ends a campaign.
     pub crashes: usize,
     pub violations: Vec<String>,
@@ -128,13 +133,13 @@ impl Stage {
         answer.unwrap_or_else(|e| panic!("{e}\n{}", self.cluster.log_tail())).ok().cell()
     }
 
-    /// Everything in `d`, one line each.
-    fn everything(&mut self) -> Vec<String> {
+    /// Everything in `d`, one line each; `None` where somebody's lock stays in the way.
+    fn everything(&mut self) -> Option<Vec<String>> {
         let mut lines = Vec::new();
         let tables = self.listed(
             "SELECT table_name, table_type FROM information_schema.tables \
              WHERE table_schema = 'd' ORDER BY 1",
-        );
+        )?;
         for row in &tables {
             let (name, kind) = (&row[0], row[1].as_str());
             // MariaDB runs functions of a view that is opened.
@@ -142,41 +147,40 @@ impl Stage {
                 "VIEW" => self.listed(&format!(
                     "SELECT view_definition FROM information_schema.views \
                      WHERE table_schema = 'd' AND table_name = '{name}'"
-                )),
-                _ => self.listed(&format!("SHOW CREATE TABLE d.`{name}`")),
+                ))?,
+                _ => self.listed(&format!("SHOW CREATE TABLE d.`{name}`"))?,
             };
             lines.push(format!("{kind} {name}: {shape:?}"));
             match kind {
                 "VIEW" => {}
                 "SEQUENCE" => {
-                    let value = self.listed(&format!("SELECT * FROM d.`{name}`"));
+                    let value = self.listed(&format!("SELECT * FROM d.`{name}`"))?;
                     lines.push(format!("{name} is at {value:?}"));
                 }
                 _ => {
-                    let sum = self.listed(&format!("CHECKSUM TABLE d.`{name}`"));
-                    let count = self.listed(&format!("SELECT COUNT(*) FROM d.`{name}`"));
+                    let sum = self.listed(&format!("CHECKSUM TABLE d.`{name}`"))?;
+                    let count = self.listed(&format!("SELECT COUNT(*) FROM d.`{name}`"))?;
                     lines.push(format!("{name} has {count:?}, sum {sum:?}"));
                 }
             }
         }
         for asked in OTHERS {
-            lines.extend(self.listed(asked).into_iter().map(|row| row.join(" ")));
+            lines.extend(self.listed(asked)?.into_iter().map(|row| row.join(" ")));
         }
-        lines
+        Some(lines)
     }
 
     /// Rows of a statement, asked again while somebody's lock is in the way.
-    fn listed(&mut self, sql: &str) -> Vec<Vec<String>> {
-        let answer = poll(PATIENCE, || {
+    fn listed(&mut self, sql: &str) -> Option<Vec<Vec<String>>> {
+        let answer = poll(LOCKED, || {
             let answer = self.root.query(sql);
             (answer.code() != 1205).then_some(answer)
-        });
-        let answer = answer.unwrap_or_else(|| panic!("{sql} waits for a lock"));
+        })?;
         if let Some(error) = &answer.error {
-            return vec![vec![format!("{} {}", error.code, error.message)]];
+            return Some(vec![vec![format!("{} {}", error.code, error.message)]]);
         }
         let cells = |row: &Vec<Option<String>>| row.iter().flatten().cloned().collect();
-        answer.rows().iter().map(cells).collect()
+        Some(answer.rows().iter().map(cells).collect())
     }
 
     /// Raises the fence and waits for its acknowledgement.
@@ -289,6 +293,9 @@ impl Campaign {
         self.sessions.push(idler);
         self.walk(stage, false, OPEN_STEPS, tally);
         self.leave_some(stage);
+        let mut keeper = Session::begin(stage.proxy.port(), usize::MAX, "a", &mut self.dice);
+        keeper.query(b"begin");
+        keeper.query(b"insert into kept values (1)");
         let operation = uuid();
         let began = Instant::now();
         if let Err(why) = stage.fence(&operation) {
@@ -301,6 +308,16 @@ impl Campaign {
             return self.fault(&format!("{why}\n{}", told.join("\n")), tally);
         }
         tally.fencing += began.elapsed();
+        for _ in 0..4 {
+            keeper.query(self.dice.pick(BESIDE).as_bytes());
+        }
+        keeper.query(b"rollback");
+        keeper.close();
+        if stage.root.query("SELECT COUNT(*) FROM a.kept").ok().cell() != "0" {
+            let log = keeper.log.join("\n    ");
+            let told = format!("seed {:#x}: kept what was rolled back\n    {log}", self.seed);
+            tally.violations.push(told);
+        }
         self.behind(stage, tally);
         let (status, body) = stage.proxy.release("old/d", &operation, &uuid());
         assert_eq!(status, 200, "{body:#}");
@@ -321,7 +338,13 @@ impl Campaign {
 
     /// The fence is acknowledged: nothing in `d` changes any more.
     fn behind(&mut self, stage: &mut Stage, tally: &mut Tally) {
-        let mut seen = Seen { position: stage.position(), everything: stage.everything() };
+        let position = stage.position();
+        let Some(everything) = stage.everything() else {
+            // LOCK TABLES of before the fence, which nothing ends with the engine lock off.
+            tally.locked += 1;
+            return;
+        };
+        let mut seen = Seen { position, everything };
         for n in 0..self.sessions.len() {
             self.sessions[n].collect();
         }
@@ -384,7 +407,9 @@ impl Campaign {
         }
         seen.position = position;
         tally.fenced_writes += 1;
-        let now = stage.everything();
+        let Some(now) = stage.everything() else {
+            return self.fault(&format!("a lock on d\n{}", self.told(n)), tally);
+        };
         tally.looking += began.elapsed();
         if now == seen.everything {
             return;
@@ -460,6 +485,7 @@ const FURNITURE: &[&str] = &[
     "CREATE TABLE u (n int) ENGINE=InnoDB",
     "CREATE TABLE m (n int) ENGINE=MyISAM",
     "CREATE TABLE zz (n int) ENGINE=InnoDB",
+    "CREATE TABLE kept (n int) ENGINE=InnoDB",
     "INSERT INTO t VALUES (1), (2), (3)",
     "INSERT INTO zz VALUES (1)",
     "CREATE FUNCTION f() RETURNS int BEGIN INSERT INTO t VALUES (500); RETURN 1; END",
@@ -470,6 +496,20 @@ const FURNITURE: &[&str] = &[
     // With a result, and failing behind it.
     "CREATE PROCEDURE pr() SELECT 1",
     "CREATE PROCEDURE pe() BEGIN SELECT 1; SIGNAL SQLSTATE '45000'; END",
+];
+
+/// What a session with open writes in `a` says about `d`: none of it ends its transaction.
+const BESIDE: &[&str] = &[
+    "select 1",
+    "select * from d.t limit 1",
+    "select * from d.v",
+    "set autocommit = 1, @a = (select max(n) from d.t)",
+    "lock tables d.t read foo",
+    "begin not atomic select 1; end",
+    "call d.ph(1)",
+    "insert into d.t values (1)",
+    "prepare s from 'select * from d.v'",
+    "start transaction foo",
 ];
 
 const SEQUENCES: &[&str] = &[
