@@ -10,7 +10,7 @@ use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::Refusal;
-use crate::sql::{Classified, Classifier, MyEncoding};
+use crate::sql::{Classified, Classifier, MyEncoding, MyLexing};
 use crate::wire::mysql::attributes;
 use crate::wire::mysql::auth::{self, Letters};
 use crate::wire::mysql::bearing::Shown;
@@ -363,7 +363,9 @@ impl Packet<'_, '_, '_> {
         if program.command == Command::Prepare {
             let home = conversation.home();
             if let Some(classified) = program.classified.clone() {
-                conversation.prepared.preparing(Known { classified, home });
+                let alike = MyLexing::reads_alike(self.payload);
+                let rules = (!alike).then(|| conversation.lexing());
+                conversation.prepared.preparing(Known { classified, home, rules });
             }
         }
         if changes {
@@ -410,8 +412,20 @@ impl Packet<'_, '_, '_> {
         digits.try_into().ok().map(u32::from_le_bytes)
     }
 
-    /// What is known of a command, by its text, its statement, or its opcode.
+    /// What is known of a command, unless it may have become another one.
     fn judge(&mut self, command: Command) -> Program {
+        let program = self.judge_as_known(command);
+        let now = self.conversation.lexing();
+        let known = match command.judge() {
+            Judge::Statement => self.number().and_then(|id| self.conversation.prepared.look(id)),
+            Judge::Text | Judge::Opcode(_) | Judge::Nothing => None,
+        };
+        let holds = known.into_iter().chain(&program.executed).all(|known| known.holds(now));
+        if holds { program } else { program.forgotten() }
+    }
+
+    /// What is known of a command, by its text, its statement, or its opcode.
+    fn judge_as_known(&mut self, command: Command) -> Program {
         let argument = self.payload.get(1..).unwrap_or_default();
         let prepared = &self.conversation.prepared;
         match (command.judge(), command) {
