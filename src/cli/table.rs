@@ -1,9 +1,9 @@
 //! A small table printer for people.
 //!
 //! Purpose: aligned columns, headings in capitals, no borders; cells are cut to a bounded width,
-//! unless they are the answer to a question, and made harmless. Called by `ctl`. It knows nothing of
-//! what it prints, and it does not look at the terminal's width: the last column is the one that may
-//! run long.
+//! unless they are the answer to a question, and made harmless. Called by `ctl`. It knows nothing
+//! of what it prints, and it does not look at the terminal's width: the last column is the one that
+//! may run long.
 
 use super::terminal::plain;
 

@@ -1,7 +1,7 @@
 //! Whether engines answer, for whoever asks whether the proxy is ready.
 //!
-//! Purpose: `/readyz` says how each engine answered when it was last asked. Nobody waits for that: a
-//! question is sent in the background, all engines at once, and at most one every
+//! Purpose: `/readyz` says how each engine answered when it was last asked. Nobody waits for that:
+//! a question is sent in the background, all engines at once, and at most one every
 //! [`limits::HEALTH_ASK_MS`], however often is asked here. So a probe with a short patience never
 //! fails because an engine keeps silent, and nobody can load an engine through the open route.
 //!

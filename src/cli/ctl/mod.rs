@@ -1,9 +1,10 @@
 //! `fencewire ctl`: the admin surface from a shell.
 //!
 //! Purpose: finds the proxy and the key, runs one command, ends with the documented exit code.
-//! `command` sends commands, `progress` says what they wait for meanwhile, `target` has what a target knows beside commands, `show` asks and
-//! prints, `proof` tells what a proof rests on, `outcome` turns answers into exit codes and
-//! advice. Called by `cli`. It decides nothing about fences: what may be done is the proxy's say.
+//! `command` sends commands, `progress` says what they wait for meanwhile, `target` has what a
+//! target knows beside commands, `show` asks and prints, `proof` tells what a proof rests on,
+//! `outcome` turns answers into exit codes and advice. Called by `cli`. It decides nothing about
+//! fences: what may be done is the proxy's say.
 
 mod command;
 mod outcome;
