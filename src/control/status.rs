@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::answer::{
-    Admission, BlockerReport, DrainReport, HeldReport, NamespaceLine, ReadLeases, Sight,
-    Unavailable,
+    Admission, BlockerReport, DrainPhase, DrainReport, HeldReport, NamespaceLine, ReadLeases,
+    Sight, Unavailable,
 };
 use super::drain::blocks;
 use super::fences::Control;
@@ -381,7 +381,8 @@ impl Control {
         let mut names: std::collections::BTreeSet<Namespace> =
             self.gates.all().iter().map(|gate| gate.namespace().clone()).collect();
         names.extend(table.routes.values().cloned());
-        names.into_iter().map(|namespace| self.line_of(namespace)).collect()
+        // A statement that names a database gives it a gate; that alone is nothing to show.
+        names.into_iter().map(|namespace| self.line_of(namespace)).filter(is_something).collect()
     }
 
     fn line_of(&self, namespace: Namespace) -> NamespaceLine {
@@ -525,6 +526,17 @@ fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> D
         reason: last.reason,
         ..now
     }
+}
+
+/// Whether there is anything to say about a namespace beyond its name.
+fn is_something(line: &NamespaceLine) -> bool {
+    line.state != FenceState::Unfenced
+        || line.admission.indeterminate.is_some()
+        || line.unavailable.is_some()
+        || !line.routes.is_empty()
+        || line.sessions > 0
+        || line.held.programs > 0
+        || line.drain.phase != DrainPhase::Idle
 }
 
 const fn role_label(role: Role) -> &'static str {

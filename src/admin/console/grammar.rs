@@ -89,6 +89,8 @@ pub enum Show {
     Config,
     /// Every metric.
     Stats,
+    /// The same with every column.
+    Verbose(Box<Show>),
 }
 
 /// A fence command as written.

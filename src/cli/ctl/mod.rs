@@ -1,12 +1,14 @@
 //! `fencewire ctl`: the admin surface from a shell.
 //!
 //! Purpose: finds the proxy and the key, runs one command, ends with the documented exit code.
-//! `command` sends commands, `target` has what a target knows beside commands, `show` asks and
-//! prints, `proof` tells what a proof rests on, `outcome` turns answers into exit codes and
-//! advice. Called by `cli`. It decides nothing about fences: what may be done is the proxy's say.
+//! `command` sends commands, `progress` says what they wait for meanwhile, `target` has what a
+//! target knows beside commands, `show` asks and prints, `proof` tells what a proof rests on,
+//! `outcome` turns answers into exit codes and advice. Called by `cli`. It decides nothing about
+//! fences: what may be done is the proxy's say.
 
 mod command;
 mod outcome;
+mod progress;
 mod proof;
 mod show;
 mod target;
@@ -154,7 +156,7 @@ async fn dispatch(
         CtlCommand::EnableWrites(enable) => command::Request::enable(enable),
         CtlCommand::Abort(abort) => command::Request::abort(abort),
     };
-    command::send(client, &request, args.json, terminal).await
+    command::send(client, &request.found_by(args), args.json, terminal).await
 }
 
 fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {

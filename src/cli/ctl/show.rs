@@ -116,7 +116,7 @@ fn shown(
     code
 }
 
-fn items<'b>(body: &'b Value, pointer: &str) -> &'b [Value] {
+pub(super) fn items<'b>(body: &'b Value, pointer: &str) -> &'b [Value] {
     body.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -136,6 +136,7 @@ fn inspected(namespace: &Namespace, body: &Value) -> String {
     let blockers = blockers(body);
     if !blockers.is_empty() {
         parts.push(blockers);
+        parts.extend(others_unasked(body).map(str::to_owned));
     }
     let live = items(body, "/fence/capabilities");
     if !live.is_empty() {
@@ -436,6 +437,19 @@ fn capabilities(all: Vec<(String, &Value)>) -> String {
     table.render()
 }
 
+/// What blockers don't tell yet: while sessions of the proxy write, the engine isn't asked.
+pub(super) fn others_unasked(body: &Value) -> Option<&'static str> {
+    let early = |blocker: &Value| {
+        let class = blocker.get("class").and_then(Value::as_str);
+        class.is_some_and(|class| matches!(class, "writer" | "reader"))
+    };
+    let write_drain = text(body, "/fence/state") != "SOURCE_READ_DRAINING";
+    (write_drain && items(body, "/drain/blockers").iter().any(early)).then_some(
+        "These are the proxy's own sessions. The engine is asked about all others once they have \
+         ended, and may name more then.",
+    )
+}
+
 /// A table of what blocks the drain, or nothing.
 fn blockers(body: &Value) -> String {
     let blockers = items(body, "/drain/blockers");
@@ -543,6 +557,7 @@ pub(super) fn applied(namespace: &Namespace, what: Told, body: &Value) -> String
     if !blockers.is_empty() {
         lines.push(String::new());
         lines.push(blockers);
+        lines.extend(others_unasked(body).map(str::to_owned));
     }
     lines.join("\n")
 }

@@ -82,7 +82,9 @@ fn table(result: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let names: Vec<String> = list(&result["cols"]).iter().map(|one| cell(Some(one))).collect();
     let names: Vec<String> = names.iter().map(|name| plain(name)).collect();
-    let mut table = Table::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    // The values are what was asked for; the proxy bounds how much it answers.
+    let headings: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut table = Table::new(&headings).whole();
     for row in list(&result["rows"]) {
         table.row(list(&row).iter().map(|value| cell(Some(value))).collect());
     }

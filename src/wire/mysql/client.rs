@@ -11,6 +11,7 @@ use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::Refusal;
 use crate::sql::{Classified, Classifier, MyEncoding, MyLexing};
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::mysql::attributes;
 use crate::wire::mysql::auth::{self, Letters};
 use crate::wire::mysql::bearing::Shown;
@@ -70,6 +71,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) classifier: &'a mut Classifier,
     /// The process's monotonic clock, milliseconds.
     pub(crate) now_ms: u64,
+    /// This worker's: programs are counted as they are admitted, look-ups as they are made.
+    pub(crate) counters: &'a WorkerCounters,
 }
 
 /// Sorts a chunk. Returns how many bytes were consumed, and why it stopped if not at the end.
@@ -257,6 +260,9 @@ impl Packet<'_, '_, '_> {
             Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
             Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
                 self.conversation.leave_hold(Parting::Admitted);
+                if program.command.is_counted() {
+                    self.desk.counters.program(program.class);
+                }
                 self.forward(program, entry, turn)
             }
             Err(refusal) => {
@@ -490,10 +496,12 @@ impl Packet<'_, '_, '_> {
 
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
         let lexing = self.conversation.lexing();
-        match self.text(command, argument) {
+        let classified = match self.text(command, argument) {
             Some(text) if self.is_whole() => self.desk.classifier.classify(text, lexing),
             Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
-        }
+        };
+        self.desk.counters.classifier(self.desk.classifier.stats());
+        classified
     }
 
     /// Refuses a command (W8, W10). A transaction stays open, and holds its lease until it ends.

@@ -61,6 +61,7 @@ impl Show {
             Self::Version => "VERSION",
             Self::Config => "CONFIG",
             Self::Stats => "STATS",
+            Self::Verbose(show) => return format!("{} VERBOSE", show.written(dialect)),
         };
         format!("SHOW {what}")
     }

@@ -81,6 +81,8 @@ fn what_is_shown_and_what_is_none_of_ours() {
         ("show namespaces", Statement::Show(Show::Namespaces)),
         ("SHOW RECEIPTS;", Statement::Show(Show::Receipts(None))),
         ("show Targets", Statement::Show(Show::Targets)),
+        ("help;", Statement::Show(Show::Help)),
+        ("show fences extended", Statement::Show(Show::Verbose(Box::new(Show::Fences)))),
         ("SHOW TRANSACTION ISOLATION LEVEL", Statement::Other),
         ("SELECT 'unclosed", Statement::Other),
         ("BEGIN", Statement::Other),
