@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::Answer;
+use super::answer::{Answer, AnswerCode};
 use super::fences::Control;
 use super::line::Line;
 use super::points::Point;
@@ -32,6 +32,7 @@ use crate::gate::capability::{Capability, IssueError, Issued};
 use crate::gate::programs::Programs;
 use crate::gate::registry::Gate;
 use crate::store::reconcile::Reconciled;
+use crate::telemetry::audit::{CapabilityEvent, audit_capability};
 
 /// Why a capability or an answer isn't given.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -151,7 +152,8 @@ impl Control {
         making.make(record, &wanted).await
     }
 
-    /// Gives out a capability. The secret is in the answer and nowhere else.
+    /// Gives out a capability. The secret is in the answer and nowhere else. Whatever the answer
+    /// is, there is one audit event of it; only while fences are still being read there is none.
     ///
     /// # Errors
     /// [`TargetError`]; nothing was given.
@@ -162,14 +164,50 @@ impl Control {
         operation: OperationId,
         revision: Revision,
     ) -> Result<Issued, TargetError> {
-        let issued = self.given(namespace, purpose, operation, revision, |gate| {
-            gate.issue(purpose, operation, revision)
-        })?;
-        tracing::info!(
-            %namespace, %operation, revision = revision.0, purpose = purpose.name(),
-            "a capability was given out"
-        );
-        Ok(issued)
+        let now_ms = self.clock.now_ms();
+        let answer = self.given(namespace, purpose, operation, revision, |gate| {
+            gate.issue(purpose, operation, revision, now_ms)
+        });
+        if self.ready() {
+            self.tell_capability(namespace, purpose, operation, revision, &answer);
+        }
+        answer
+    }
+
+    /// The audit event of a request for a capability.
+    fn tell_capability(
+        &self,
+        namespace: &Namespace,
+        purpose: Purpose,
+        operation: OperationId,
+        expected: Revision,
+        answer: &Result<Issued, TargetError>,
+    ) {
+        let (outcome, detail) = match answer {
+            Ok(_) => (ControlCode::Applied.name(), None),
+            Err(TargetError::Refused(refusal)) => (refusal.code.name(), refusal.detail),
+            Err(TargetError::Failed(_)) => (AnswerCode::Failed.name(), None),
+        };
+        let issued = answer.as_ref().ok();
+        let error = answer.as_ref().err().map(ToString::to_string);
+        let policy = self.gates.known(namespace).map(|gate| gate.published().policy.clone());
+        let state = policy.as_ref().map_or(FenceState::Unfenced, |policy| policy.state);
+        // What was given out says where it was given; the target may have moved since.
+        let at = issued.map(|issued| issued.capability().revision());
+        let at = at.or_else(|| policy.map(|policy| policy.revision)).unwrap_or(Revision(0));
+        audit_capability(&CapabilityEvent {
+            namespace: &namespace.to_string(),
+            operation_id: &operation.to_string(),
+            purpose: purpose.name(),
+            outcome,
+            detail: detail.map(Detail::name),
+            capability: issued.map(|issued| issued.capability().number()),
+            state: state.name(),
+            revision: at.0,
+            expected_revision: error.as_ref().map(|_| expected.0),
+            server_instance: &self.settings.instance,
+            error: error.as_deref(),
+        });
     }
 
     /// What a gate gives, or why not, in the contract's words.

@@ -72,7 +72,6 @@ pub struct Gate {
     sessions: Mutex<BTreeMap<SessionId, Arc<Slot>>>,
     /// Signalled at each release while writes are closed.
     pub(super) released: Notify,
-    settled: AtomicU64,
     /// Programs that wait for this gate.
     pub(super) holds: Holds,
     /// The capabilities that live here.
@@ -110,7 +109,6 @@ impl Gate {
             core: Mutex::new(core),
             sessions: Mutex::new(BTreeMap::new()),
             released: Notify::new(),
-            settled: AtomicU64::new(0),
             holds: Holds::new(),
             capabilities: Capabilities::default(),
             looks,
@@ -163,8 +161,8 @@ impl Gate {
         self.publish(policy, rules.into())
     }
 
-    /// Whether a program that may name any database of the engine must be admitted here too. Only an
-    /// aborted target is left out, and only while its database is gone by the engine's own word:
+    /// Whether a program that may name any database of the engine must be admitted here too. An
+    /// aborted target alone is left out, and only while its database is gone by the engine's own word:
     /// that state is never left, so nothing can be proven of it later. Has the engine asked again.
     #[must_use]
     pub fn may_be_meant(&self) -> bool {
@@ -288,17 +286,10 @@ impl Gate {
         let abandoned = sessions.get(&session).is_some_and(|slot| slot.is_abandoned());
         if abandoned {
             sessions.remove(&session);
-            self.settled.fetch_add(1, Ordering::SeqCst);
             drop(sessions);
             self.released.notify_waiters();
         }
         abandoned
-    }
-
-    /// How many abandoned sessions have been settled by engine evidence since the start.
-    #[must_use]
-    pub fn settled_count(&self) -> u64 {
-        self.settled.load(Ordering::SeqCst)
     }
 }
 

@@ -332,9 +332,9 @@ impl Collector for WorkerCollector {
             .zip(totals.programs)
             .map(|(class, count)| (Some(("class", class.label())), count))
             .collect();
-        counter(&mut encoder, "programs", "Programs admitted, by class", &programs)?;
+        counter(&mut encoder, "programs", "Programs admitted for forwarding, by class", &programs)?;
         let (hit, miss) = (("result", "hit"), ("result", "miss"));
-        let help = "Statements classified, by whether the class was remembered";
+        let help = "Readings of a statement's text, by whether its class was remembered";
         let values = [(Some(hit), totals.cache_hits), (Some(miss), totals.cache_misses)];
         counter(&mut encoder, "classifier_lookups", help, &values)
     }
@@ -408,6 +408,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::sql::CacheStats;
     use crate::telemetry::table::family_of;
 
     #[test]
@@ -431,7 +432,7 @@ mod tests {
         worker.connection_accepted();
         worker.relayed_to_engine(7);
         worker.program(ProgramClass::Ddl);
-        worker.classifier_miss();
+        worker.classifier(CacheStats { hits: 0, misses: 1, entries: 1 });
         let text = metrics.encode();
         for line in [
             r#"fencewire_fence_transitions_total{command="adopt_fence",outcome="APPLIED"} 1"#,

@@ -102,6 +102,9 @@ impl Control {
         {
             Step::Answered(answer) => {
                 let mut answer = *answer;
+                if let Some(note) = self.note(command, story.before.0, &answer) {
+                    answer.message.get_or_insert(note);
+                }
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
                 self.tell(actor, command, &story, &answer);
                 drop(turn);

@@ -10,7 +10,7 @@ use crate::fence::record::{Identity, LockMode, ValidationResult};
 use crate::fence::verdict::Purpose;
 use crate::sql::StatementClass;
 
-fn ask(command: u8, state: FenceState, revision: u64, arguments: Arguments) -> Command {
+pub(super) fn ask(command: u8, state: FenceState, revision: u64, arguments: Arguments) -> Command {
     Command {
         namespace: namespace(),
         operation: op(1),
@@ -31,12 +31,12 @@ pub(super) fn create(command: u8) -> Command {
     ask(command, FenceState::Absent, 0, arguments)
 }
 
-fn seal(command: u8, deadline_ms: u64) -> Command {
+pub(super) fn seal(command: u8, deadline_ms: u64) -> Command {
     let drain_policy = Some(policy(deadline_ms, OnDeadline::Fail));
     ask(command, FenceState::TargetQuarantined, 1, Arguments::SealTargetImport { drain_policy })
 }
 
-fn validated(command: u8, revision: u64, result: ValidationResult) -> Command {
+pub(super) fn validated(command: u8, revision: u64, result: ValidationResult) -> Command {
     let arguments = Arguments::RecordTargetValidation { result, summary: Some("fine".into()) };
     ask(command, FenceState::TargetValidating, revision, arguments)
 }
@@ -47,7 +47,7 @@ async fn rig() -> Rig {
     rig
 }
 
-async fn created() -> Rig {
+pub(super) async fn created() -> Rig {
     let rig = rig().await;
     let answer = rig.run(create(1)).await;
     assert_eq!(code(&answer), ControlCode::Applied, "{:?}", answer.message);
@@ -65,7 +65,7 @@ fn denial(rig: &Rig, class: StatementClass) -> Option<Denial> {
     }
 }
 
-fn importer(rig: &Rig) -> (Arc<Seat>, String) {
+pub(super) fn importer(rig: &Rig) -> (Arc<Seat>, String) {
     let issued =
         rig.control.issue_capability(&namespace(), Purpose::Import, op(1), Revision(1)).unwrap();
     let secret = issued.secret().expose().to_owned();

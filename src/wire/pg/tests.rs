@@ -26,6 +26,7 @@ use crate::gate::slot::{Card, Running};
 use crate::sql::{Classifier, StatementClass, Trusted};
 use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
@@ -41,6 +42,7 @@ struct Stage {
     gate: Arc<Gate>,
     conversation: Conversation,
     classifier: Classifier,
+    counters: WorkerCounters,
     to_engine: BytesMut,
     to_client: BytesMut,
     rest: (Rest, Rest),
@@ -108,6 +110,7 @@ impl Stage {
             gate,
             conversation: Conversation::new(seat, gates, Mode::Sql, denials),
             classifier: Classifier::new(Arc::new(Trusted::default()), 64),
+            counters: WorkerCounters::default(),
             to_engine: BytesMut::new(),
             to_client: BytesMut::new(),
             rest: (Rest::default(), Rest::default()),
@@ -140,7 +143,8 @@ impl Stage {
 
     fn sort_client(&mut self) {
         let chunk = std::mem::take(&mut self.held.0);
-        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let counters = &self.counters;
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
         let (consumed, stop) = client::sort(
             &mut self.conversation,
@@ -789,7 +793,8 @@ fn a_flush_or_sync_with_something_in_it_ends_the_session() {
     for tag in [b'H', b'S'] {
         let mut stage = Stage::new(1);
         let bytes = message(tag, b"\0");
-        let mut desk = Desk { classifier: &mut stage.classifier, now_ms: 0 };
+        let counters = &stage.counters;
+        let mut desk = Desk { classifier: &mut stage.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&bytes, &mut stage.to_engine);
         let (_, stop) = client::sort(
             &mut stage.conversation,
