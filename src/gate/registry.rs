@@ -162,8 +162,9 @@ impl Gate {
     }
 
     /// Whether a program that may name any database of the engine must be admitted here too. An
-    /// aborted target alone is left out, and only while its database is gone by the engine's own word:
-    /// that state is never left, so nothing can be proven of it later. Has the engine asked again.
+    /// aborted target alone is left out, and only while its database is gone by the engine's own
+    /// word: that state is never left, so nothing can be proven of it later. Has the engine asked
+    /// again.
     #[must_use]
     pub fn may_be_meant(&self) -> bool {
         let published = self.published.load();
