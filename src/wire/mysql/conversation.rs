@@ -183,6 +183,8 @@ pub(crate) struct Conversation {
     pub(crate) xa: bool,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
+    /// It has no default schema, as far as is known: a name that says none finds nothing then.
+    pub(crate) no_schema: bool,
     /// The engine hasn't been asked for it since a program was answered.
     pub(crate) schema_unasked: bool,
     /// The engine has spoken unasked: nothing is sent to it any more.
@@ -238,6 +240,7 @@ impl Conversation {
             escapes_true: true,
             xa: false,
             lost: false,
+            no_schema: false,
             schema_unasked: false,
             parted: false,
             unasked: &[],
@@ -349,7 +352,9 @@ impl Conversation {
     fn opens_views(&mut self, program: &Program, reach: Reach<'_>) -> bool {
         let maria = self.lexing.server.flavour == MyFlavour::MariaDb;
         let reads = program.class >= StatementClass::Read && program.evaluates();
-        maria && reads && self.seats.lists_views(program.class, reach)
+        // What reads in a schema that lists, and isn't itself a write, needn't name it.
+        let at_home = program.class == StatementClass::Read && !self.no_schema;
+        maria && reads && self.seats.lists_views(at_home, reach)
     }
 
     /// The class a program is admitted as. Preparing a statement is at most a read (MariaDB

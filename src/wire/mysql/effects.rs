@@ -29,7 +29,8 @@ impl Conversation {
     /// The default schema is this one now.
     pub(crate) fn move_to(&mut self, schema: &str) {
         let engine = self.seats.home().gate().namespace().engine().clone();
-        let schema = if schema.is_empty() { NO_SCHEMA } else { schema };
+        self.no_schema = schema.is_empty();
+        let schema = if self.no_schema { NO_SCHEMA } else { schema };
         match Namespace::new(engine, schema) {
             Ok(namespace) => {
                 self.seats.move_home(&namespace);

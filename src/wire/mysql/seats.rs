@@ -163,9 +163,10 @@ impl Seats {
         home.word().writes_open() && others.all(|gate| gate.word().writes_open())
     }
 
-    /// Whether a program names a schema whose tables list what there is in others, or reads where
-    /// that is the default one, while some gate of this engine has its writes closed.
-    pub(crate) fn lists_views(&mut self, class: StatementClass, reach: Reach<'_>) -> bool {
+    /// Whether a program names a schema whose tables list what there is in others, or, `at_home`,
+    /// is where that is the default one, while some gate of this engine has its writes closed. An
+    /// import's own target isn't counted: what it runs there may write there.
+    pub(crate) fn lists_views(&mut self, at_home: bool, reach: Reach<'_>) -> bool {
         let lists = |name: &str| LISTING.iter().any(|schema| is_alike(name, schema));
         let named = match reach {
             Reach::Home => false,
@@ -176,13 +177,14 @@ impl Seats {
                 names.chain(more.into_iter().flatten()).any(lists)
             }
         };
-        // A write of a session without a default schema, which sits there, says where it writes.
-        let home = class == StatementClass::Read && lists(self.home.gate().namespace().database());
-        if !named && !home {
+        if !named && !(at_home && lists(self.home.gate().namespace().database())) {
             return false;
         }
         self.refresh();
-        let closed = |gate: &Arc<Gate>| !gate.word().writes_open() && gate.may_be_meant();
+        let own = self.capability.as_ref().map(Capability::namespace);
+        let closed = |gate: &Arc<Gate>| {
+            !gate.word().writes_open() && gate.may_be_meant() && own != Some(gate.namespace())
+        };
         self.engine_gates.1.iter().any(closed)
     }
 

@@ -457,10 +457,12 @@ async fn run(
         server: MyServer::from_greeting(&greeting.version),
         exchange: ready.exchange,
     };
+    let no_schema = login.database.is_none();
     let (killer, endpoint) = (Arc::clone(&shared.killer), Arc::clone(&target.endpoint));
     let canceller = Box::new(move || killer.kill_query(endpoint.name(), greeting.thread));
     let gates = Arc::clone(&shared.gates);
     let mut conversation = Conversation::new(seat, gates, Arc::clone(&shared.denials), begun);
+    conversation.no_schema = no_schema;
     conversation.begin_bearing(ready.capability);
     // Boxed, so that it is in this session's memory once, not in each future that it moved through.
     let relay = Box::new(Relay::new(

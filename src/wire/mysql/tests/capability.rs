@@ -64,7 +64,12 @@ fn an_import_runs_behind_its_set_and_nothing_runs_without() {
         let secret = issued(&stage.gate, FenceState::TargetQuarantined);
         refused(stage, &query("SELECT 1"), 9704);
         show(stage, &secret);
-        for sql in ["INSERT INTO t VALUES (1)", "CREATE TABLE t (a int)", "LOCK TABLES t WRITE"] {
+        for sql in [
+            "INSERT INTO t VALUES (1)",
+            "CREATE TABLE t (a int)",
+            "LOCK TABLES t WRITE",
+            "CREATE VIEW v AS SELECT 1 FROM information_schema.tables",
+        ] {
             runs(stage, &query(sql));
         }
         refused(stage, &query("DROP DATABASE app"), 9704);

@@ -353,8 +353,10 @@ fn what_lists_other_schemas_is_guarded_while_one_is_fenced() {
         assert_eq!(stage.sent(), query("insert into t values (1)"));
         stage.engine(&ok(IDLE));
         stage.said();
-        // A session without a default schema is where they are.
+        // A session without a default schema is nowhere; one that uses it needn't name it.
         stage.conversation.move_to("");
+        stage.run(&query("select n from c.t"), &rows(b"1", IDLE));
+        stage.conversation.move_to("information_schema");
         stage.client(&query("select * from columns"));
         stage.guarded(false);
     });
