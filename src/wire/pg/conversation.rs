@@ -99,6 +99,9 @@ pub(crate) struct Conversation {
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
     pub(crate) own_read_only: bool,
+    /// What it was when the guard was last set. With the guard on, a transaction that is rolled back
+    /// has the engine report the guard's value once more: not the client's, which is this one.
+    pub(crate) own_read_only_before: bool,
     /// The guard has set it on this session, and must undo that once writes are open.
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
@@ -160,6 +163,7 @@ impl Conversation {
             engine_major: 15,
             lexing_uncertain: false,
             own_read_only: false,
+            own_read_only_before: false,
             guard_on: false,
             guard_dropped: false,
             guard_ready: false,
@@ -274,6 +278,7 @@ impl Conversation {
             (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
             (Guard::On, Status::Idle) => {
                 self.guard_on = true;
+                self.own_read_only_before = self.own_read_only;
                 (Whose::Guard, SET_READ_ONLY)
             }
             (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),

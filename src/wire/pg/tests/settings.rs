@@ -1,0 +1,38 @@
+//! The client's own `default_transaction_read_only`, beside what the guard sets it to.
+
+use super::*;
+
+fn reported(value: &str) -> Vec<u8> {
+    message(b'S', format!("default_transaction_read_only\0{value}\0").as_bytes())
+}
+
+/// What hides behind a view sets it to off, and the transaction that it did it in is rolled back:
+/// the engine reports the guard's value, with an answer of the client's. Taken for the client's, it
+/// stayed on the session when the fence was lifted.
+#[test]
+fn w17_the_guards_value_that_a_rollback_brings_back_is_not_the_clients() {
+    for (own, undo) in [("off", "SET default_transaction_read_only = off"), ("on", GUARD)] {
+        both(|stage| {
+            stage.client(&query("SELECT 1"));
+            stage.engine(&[done("SELECT 1"), reported(own), ready(b'I')].concat());
+            stage.close();
+            stage.sent();
+            stage.client(&query("BEGIN"));
+            stage.engine(&[done("SET"), reported("on"), ready(b'I')].concat());
+            stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+            stage.client(&query("SELECT * FROM switching"));
+            stage.engine(&ended(b'T'));
+            stage.engine(&[done("SELECT 1"), reported("off"), ready(b'T')].concat());
+            stage.told();
+            stage.client(&query("ROLLBACK"));
+            stage.engine(&ended(b'T'));
+            stage.engine(&[done("ROLLBACK"), reported("on"), ready(b'I')].concat());
+            let told = if own == "on" { vec!["C", "S", "ZI"] } else { vec!["C", "ZI"] };
+            assert_eq!(stage.told(), told, "its own value was {own}");
+            stage.open();
+            stage.sent();
+            stage.client(&query("SELECT 2"));
+            assert_eq!(stage.sent(), [stage.own(undo), query("SELECT 2")].concat());
+        });
+    }
+}
