@@ -81,6 +81,7 @@ pub struct Stage {
     pub cluster: PgCluster,
     pub proxy: Proxy,
     db: String,
+    removed: String,
 }
 
 impl Stage {
@@ -95,7 +96,7 @@ impl Stage {
         let engines = vec![Engine::plain("old", &cluster)];
         let proxy = Proxy::start_with(ProxyOptions { engines, env, ..ProxyOptions::default() });
         let db = cluster.fresh_db();
-        let stage = Self { cluster, proxy, db };
+        let stage = Self { cluster, proxy, db, removed: removed.to_owned() };
         let site = stage.site();
         site.setup(OBJECTS);
         for number in 0..sessions {
@@ -107,6 +108,17 @@ impl Stage {
 
     pub fn site(&self) -> Site<'_> {
         Site::at(&self.cluster, &self.proxy, &self.db)
+    }
+
+    /// Whether it is a control arm's.
+    pub fn lacks_a_guard(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// How often a backend has died of a fault of the engine's own.
+    fn crashes(&self) -> usize {
+        let log = std::fs::read_to_string(self.cluster.log_file()).unwrap_or_default();
+        log.matches("was terminated by signal").count()
     }
 
     pub fn version(&self) -> u32 {
@@ -123,6 +135,8 @@ pub struct Outcome {
     pub culprit: Option<String>,
     /// By session: what was said.
     pub logs: BTreeMap<String, Vec<String>>,
+    /// The engine itself has crashed: nothing of this cycle counts.
+    pub crashed: bool,
     /// How sessions were found, and what closed them, counted.
     pub found: BTreeMap<String, usize>,
 }
@@ -221,6 +235,7 @@ fn besiege(stage: &Stage, script: &Script, pace: &Pace) -> (Session, Found) {
 /// Plays one cycle of these scripts.
 pub fn cycle(stage: &Stage, scripts: &[Script], help: bool) -> Outcome {
     let (pace, mut outcome) = (Pace::new(), Outcome::default());
+    let crashes = stage.crashes();
     std::thread::scope(|scope| {
         let start = |script| {
             let pace = &pace;
@@ -242,6 +257,11 @@ pub fn cycle(stage: &Stage, scripts: &[Script], help: bool) -> Outcome {
         }
     });
     nothing_left(stage, &mut outcome);
+    if stage.crashes() > crashes {
+        // Its recovery moves sequences on, and ends every session without a word.
+        outcome.crashed = true;
+        outcome.violations.clear();
+    }
     outcome
 }
 
@@ -320,7 +340,7 @@ fn end_blockers(site: &Site<'_>) {
         blockers(&site.inspect()).iter().map(|blocker| blocker["engine_pid"].to_string()).collect();
     if !pids.is_empty() {
         let all = pids.join("), (");
-        site.sql(&format!(
+        oracle::ask(site, &format!(
             "SELECT pg_terminate_backend(pid) FROM (VALUES ({all})) b (pid) WHERE pid IS NOT NULL"
         ));
     }
@@ -358,7 +378,7 @@ fn ended(outcome: &mut Outcome, script: &Script, mut session: Session, found: &F
 
 /// How a session may end that asked for it: a broken protocol; the engine's own termination, where
 /// force had nothing else; what the fence rolled back.
-const CLOSES: [&str; 3] = ["08P01", "57P01", "ZF009"];
+const CLOSES: [&str; 4] = ["08P01", "57P01", "ZF009", "in a message"];
 
 /// A session that is of use writes like any other.
 fn used(session: &mut Session, text: &str) -> Option<String> {
@@ -379,7 +399,7 @@ fn excused(text: &str) -> bool {
 
 /// A transaction from before the release never becomes a writer behind it.
 fn no_older_writer(stage: &Stage, acknowledged: &str, released: &str, outcome: &mut Outcome) {
-    let late = stage.site().sql(&format!(
+    let late = oracle::ask(&stage.site(), &format!(
         "SELECT who || ' began ' || began || ' at ' || at FROM t
          WHERE began < '{released}' AND at > '{acknowledged}'"
     ));

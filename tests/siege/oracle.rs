@@ -9,7 +9,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::acceptance::Site;
+use crate::acceptance::{PATIENCE, Site};
+use crate::support::poll;
 
 /// What there is, each line by itself.
 pub struct Snapshot {
@@ -33,7 +34,7 @@ UNION ALL SELECT 'rows of ' || who || ': ' || count(*) FROM t GROUP BY who";
 
 impl Snapshot {
     pub fn take(site: &Site<'_>) -> (Self, String) {
-        let all = site.sql(LOOK);
+        let all = ask(site, LOOK);
         let (mut lines, mut xids, mut clock) = (BTreeSet::new(), String::new(), String::new());
         for line in all.lines() {
             match line.split_once(' ') {
@@ -52,7 +53,7 @@ impl Snapshot {
         all.extend(later.lines.difference(&self.lines).map(|line| format!("+ {line}")));
         all.extend(self.lines.difference(&later.lines).map(|line| format!("- {line}")));
         let (from, to) = (first(&self.xids), second(&later.xids));
-        let committed = site.sql(&format!(
+        let committed = ask(site, &format!(
             "SELECT x FROM generate_series({from}, {to}::bigint - 1) x
              WHERE NOT pg_visible_in_snapshot(x::text::xid8, '{}'::pg_snapshot)
                AND pg_xact_status(x::text::xid8) = 'committed'",
@@ -61,6 +62,15 @@ impl Snapshot {
         all.extend(committed.lines().map(|xid| format!("+ transaction {xid} committed")));
         all
     }
+}
+
+/// As superuser, and again while an engine that has crashed comes back.
+pub fn ask(site: &Site<'_>, sql: &str) -> String {
+    let mut last = String::new();
+    let told = poll(PATIENCE, || {
+        site.cluster.try_sql(&site.db, sql).map_err(|error| last = error).ok()
+    });
+    told.unwrap_or_else(|| panic!("no answer to {sql}: {last}"))
 }
 
 fn first(snapshot: &str) -> &str {

@@ -9,7 +9,8 @@
 use std::time::{Duration, Instant};
 
 use super::words::{Message, Step};
-use crate::support::Wire;
+use crate::acceptance::PATIENCE;
+use crate::support::{Wire, poll};
 use crate::support::wire::{Frame, bind, cstr, execute, fields, parse, query, sync};
 
 /// How long nothing may come before a settled session goes on.
@@ -106,9 +107,8 @@ impl Session {
         }
         match self.wire.try_read_frame(limit) {
             Ok(Some(frame)) => {
-                if frame.0 == b'E' {
-                    self.last_error = fields(&frame.1).get(&'C').cloned();
-                }
+                self.last_error =
+                    (frame.0 == b'E').then(|| fields(&frame.1).get(&'C').cloned()).flatten();
                 note(heard, &frame);
                 Some(frame)
             }
@@ -116,7 +116,10 @@ impl Session {
             Err(_) => {
                 self.open = false;
                 heard.push("(closed)".into());
-                self.closes.push(self.last_error.clone().unwrap_or_default());
+                // Nothing can be told in the middle of a message.
+                let cut = !self.wire.unfinished().is_empty();
+                let why = if cut { Some("in a message".into()) } else { self.last_error.take() };
+                self.closes.push(why.unwrap_or_default());
                 None
             }
         }
@@ -239,9 +242,14 @@ impl Session {
     }
 }
 
+/// An engine that has crashed under a conversation takes a while to come back.
 fn connect(port: u16, db: &str, who: &str) -> Wire {
-    Wire::try_connect(port, "wire", db, &[("application_name", who)])
-        .unwrap_or_else(|e| panic!("{who} can't log in: {e:?}"))
+    let mut last = None;
+    let wire = poll(PATIENCE, || {
+        let tried = Wire::try_connect(port, "wire", db, &[("application_name", who)]);
+        tried.map_err(|fields| last = Some(fields)).ok()
+    });
+    wire.unwrap_or_else(|| panic!("{who} can't log in: {last:?}"))
 }
 
 /// Writes an answer down in short; rows of one kind are counted.

@@ -128,7 +128,7 @@ const E: Message = Message::Execute("", 0);
 impl Walk {
     fn phrases(&mut self, count: usize) {
         for _ in 0..count {
-            match self.dice.below(24) {
+            match self.dice.below(25) {
                 0..4 => self.soup(),
                 4..7 => self.pipelines(),
                 7..9 => self.open_block(),
@@ -140,6 +140,7 @@ impl Walk {
                 19 => self.cursor(),
                 20..22 => self.single(),
                 22 => self.cancelled(),
+                23 => self.portals(),
                 _ => self.attack(),
             }
         }
@@ -330,8 +331,10 @@ impl Walk {
             let sleep = p("", "SELECT pg_sleep(0.1)");
             all.extend([sleep, b(""), E]);
         }
-        if self.dice.one_in(8) {
-            let count = [65_522, 65_530, 65_536][self.dice.below(3)];
+        let flooded = self.dice.one_in(8);
+        if flooded {
+            // Around the bound of what may be pending beside the names that there are.
+            let count = 65_515 + u32::try_from(self.dice.below(25)).unwrap();
             all.push(Message::Closes(count));
         }
         let ends = self.dice.pick(&["COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "ROLLBACK TO a"]);
@@ -342,8 +345,20 @@ impl Walk {
             "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
             "RESET default_transaction_read_only",
         ]);
-        if !self.dice.one_in(4) {
-            all.extend([Message::Close(b'S', "s"), Message::Close(b'S', "c")]);
+        match self.dice.below(if flooded { 4 } else { 8 }) {
+            0..2 => {
+                for name in ["s", "c"] {
+                    all.extend([p(name, "SELECT 1"), Message::Close(b'S', name)]);
+                }
+            }
+            2 => {}
+            _ => all.extend([Message::Close(b'S', "s"), Message::Close(b'S', "c")]),
+        }
+        if flooded && self.dice.one_in(3) {
+            let write = self.write();
+            all.extend([Message::Parse("s", write), Message::Sync]);
+            self.say(all);
+            return self.portals();
         }
         all.extend([p("c", ends), p("s", drops)]);
         let bound = match self.dice.below(3) {
@@ -357,6 +372,24 @@ impl Walk {
         all.push(E);
         all.extend(self.end());
         self.say(all);
+    }
+
+    /// A portal that is bound in one pipeline of a block and executed in another.
+    fn portals(&mut self) {
+        if !self.dice.one_in(4) {
+            self.say(vec![q("BEGIN")]);
+        }
+        let (portal, name) = (self.dice.pick(&["p1", "p2"]), self.dice.pick(&["s", "c", "v"]));
+        self.say(vec![Message::Bind(portal, name), Message::Sync]);
+        self.say(vec![Message::Execute(portal, 0), Message::Sync]);
+        if !self.dice.one_in(4) {
+            self.say(vec![q("COMMIT")]);
+        }
+    }
+
+    fn write(&mut self) -> String {
+        let text = self.dice.pick(&WRITES);
+        text.replace('#', &format!("{:08x}", self.dice.roll() as u32))
     }
 
     /// A COPY, its data, and what clients put where it doesn't belong.

@@ -519,8 +519,8 @@ impl Message<'_, '_, '_> {
         let everywhere = Detail { any_database: true, ..Detail::default() };
         let detail = known.traits.databases.then_some(&everywhere);
         match self.begin_extended(known.class, known.traits, detail) {
-            Ok(_) => {
-                self.conversation.prepared.bound(portal, known.class);
+            Ok(number) => {
+                self.conversation.prepared.bound(portal, known, number);
                 note(self.conversation, known.traits, None);
                 Ruling::Statement
             }
@@ -532,16 +532,22 @@ impl Message<'_, '_, '_> {
         let Some((portal, _)) = frame::text(self.body) else {
             return broken("Execute without a portal name");
         };
+        let number = self.conversation.owed.next_number();
+        let unknown = Known { class: StatementClass::Unprovable, traits: Traits::unknown() };
+        let known = self.conversation.prepared.portal(portal, number).unwrap_or(unknown);
         // The Bind was admitted and its lease covers the Execute; with a gate closed the portal
-        // is judged once more, for transactions whose further writes are refused (W14).
+        // is judged once more, for transactions whose further writes are refused (W14). Its traits
+        // count once more as well: the Bind may be an earlier program's, in front of another guard.
         let closed = !self.conversation.seat.gate().word().all_open();
-        let class =
-            if closed { self.conversation.prepared.portal(portal) } else { StatementClass::Read };
+        let class = if closed { known.class } else { StatementClass::Read };
         if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        match self.begin_extended(class, Traits::plain(), None) {
-            Ok(_) => Ruling::Statement,
+        match self.begin_extended(class, known.traits, None) {
+            Ok(_) => {
+                note(self.conversation, known.traits, None);
+                Ruling::Statement
+            }
             Err(ruling) => ruling,
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Conversation {
     /// The capability that the session shows, beside what its seat bears.
     pub(crate) bearing: Bearing,
     pub(crate) status: Status,
+    /// The status that a program was last answered with, also where others were still owed.
+    pub(crate) seen: Status,
     pub(crate) mode: Mode,
     pub(crate) discard: Discard,
     pub(crate) forced: Forced,
@@ -114,7 +116,7 @@ pub(crate) struct Conversation {
     /// ends.
     pub(crate) implicit: bool,
     /// The engine has answered a Sync that stood alone as if nothing were open, though nothing has
-    /// ended what was. `status` and the lease stay as they were.
+    /// ended what was. `status` and the lease stay what the last program's answer made them.
     pub(crate) doubted: bool,
     /// The guard can't be set, or not be undone: the session can't go on.
     pub(crate) guard_failed: bool,
@@ -153,6 +155,7 @@ impl Conversation {
             prepared: Prepared::default(),
             bearing: Bearing::default(),
             status: Status::Idle,
+            seen: Status::Idle,
             mode,
             discard: Discard::Nothing,
             forced: Forced::No,
@@ -332,6 +335,7 @@ impl Conversation {
             Behind::Simple | Behind::LoneSync => self.implicit,
         };
         if behind != Behind::LoneSync {
+            self.seen = status;
             self.implicit = may_be && status == Status::Open;
         }
     }
@@ -605,7 +609,8 @@ impl Conversation {
     /// something was open, it is until a program is answered.
     pub(crate) fn quiet(&mut self, status: Status, behind: Behind, to_engine: &mut BytesMut) {
         let lone = behind == Behind::LoneSync && !removed(Removable::LoneSync);
-        if lone && status == Status::Idle && self.status != Status::Idle {
+        if lone && status == Status::Idle && self.seen != Status::Idle {
+            self.settle(self.seen);
             self.doubted = true;
         } else {
             self.settle(status);

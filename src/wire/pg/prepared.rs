@@ -112,8 +112,12 @@ pub(crate) struct Prepared {
     /// Pipelines with changes that came when too many were pending already, and how many each has.
     /// While there are any, no name is known; and all are forgotten with the last of them.
     unseen: VecDeque<(u64, u64)>,
-    portals: Vec<(Box<[u8]>, StatementClass)>,
-    unnamed_portal: Option<StatementClass>,
+    /// What is bound under a name may run in a later pipeline, and drop the guard then.
+    portals: Vec<(Box<[u8]>, Known)>,
+    /// What the unnamed portal may be, of pipelines that were answered or failed.
+    unnamed_portal: Option<Known>,
+    /// What is bound to it in a pipeline that wasn't answered.
+    unnamed_bound: Option<Bound>,
     /// The pipeline that the engine skips to its Sync: nothing more of it will be completed.
     skipped: u64,
     /// Too many names: what isn't remembered is taken for unprovable.
@@ -127,6 +131,15 @@ struct Coming {
     /// The newest, with its pipeline.
     last: (u64, Known),
     /// What earlier ones, of whichever pipeline, may mean.
+    earlier: Option<Known>,
+}
+
+/// What a pipeline that wasn't answered binds to the unnamed portal.
+#[derive(Debug)]
+struct Bound {
+    pipeline: u64,
+    last: Known,
+    /// By earlier Binds of the same pipeline: what it is if a later one fails.
     earlier: Option<Known>,
 }
 
@@ -243,6 +256,7 @@ impl Prepared {
     /// The engine reported an error in the pipeline with this number. A client may send into it
     /// for as long as it likes without a Sync: none of that is remembered.
     pub(crate) fn failed(&mut self, pipeline: u64) {
+        self.unnamed_answered(pipeline, true);
         self.answered(pipeline);
         self.skipped = pipeline;
     }
@@ -250,6 +264,7 @@ impl Prepared {
     /// The pipeline with this number was answered: what it had pending and didn't complete was
     /// skipped.
     pub(crate) fn answered(&mut self, pipeline: u64) {
+        self.unnamed_answered(pipeline, false);
         while self.pending.front().is_some_and(|(number, _)| *number <= pipeline) {
             self.pop();
         }
@@ -309,29 +324,64 @@ impl Prepared {
         }
     }
 
-    /// A Bind is forwarded.
-    pub(crate) fn bound(&mut self, portal: &[u8], class: StatementClass) {
+    /// A Bind is forwarded in the pipeline with number `pipeline`.
+    pub(crate) fn bound(&mut self, portal: &[u8], known: Known, pipeline: u64) {
+        if pipeline == self.skipped {
+            return;
+        }
         let portal = kept(portal);
         if portal.is_empty() {
-            self.unnamed_portal = Some(class);
-        } else if let Some(known) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
-            known.1 = StatementClass::strongest(known.1, class);
+            let before = self.unnamed_bound.take();
+            let mut bound = Bound { pipeline, last: known, earlier: None };
+            match before {
+                Some(before) if before.pipeline == pipeline => {
+                    bound.earlier = either(before.earlier, Some(before.last));
+                }
+                Some(before) => self.unnamed_may_be(&before),
+                None => {}
+            }
+            self.unnamed_bound = Some(bound);
+        } else if let Some(named) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
+            named.1 = either(Some(named.1), Some(known)).unwrap_or(known);
         } else if self.portals.len() < limits::PORTALS_MAX {
-            self.portals.push((portal.into(), class));
+            self.portals.push((portal.into(), known));
         }
     }
 
-    /// The class an Execute of a portal has; a portal that isn't known (a cursor declared in SQL,
-    /// one too many) is unprovable.
-    pub(crate) fn portal(&self, portal: &[u8]) -> StatementClass {
-        let portal = kept(portal);
-        if portal.is_empty() {
-            return self.unnamed_portal.unwrap_or(StatementClass::Unprovable);
+    fn unnamed_may_be(&mut self, bound: &Bound) {
+        let any = either(bound.earlier, Some(bound.last));
+        self.unnamed_portal = either(self.unnamed_portal, any);
+    }
+
+    /// The pipeline `pipeline` was answered: what it bound last to the unnamed portal is that now;
+    /// if it failed, any of what it bound may be.
+    fn unnamed_answered(&mut self, pipeline: u64, failed: bool) {
+        let Some(bound) = self.unnamed_bound.take_if(|bound| bound.pipeline <= pipeline) else {
+            return;
+        };
+        if failed {
+            self.unnamed_may_be(&bound);
+        } else {
+            self.unnamed_portal = Some(bound.last);
         }
-        self.portals
-            .iter()
-            .find(|(name, _)| **name == *portal)
-            .map_or(StatementClass::Unprovable, |(_, class)| *class)
+    }
+
+    /// What an Execute of a portal in the pipeline `pipeline` runs; `None` for a portal that isn't
+    /// known (a cursor declared in SQL, one too many).
+    pub(crate) fn portal(&self, portal: &[u8], pipeline: u64) -> Option<Known> {
+        let portal = kept(portal);
+        if !portal.is_empty() {
+            let named = self.portals.iter().find(|(name, _)| **name == *portal);
+            return named.map(|(_, known)| *known);
+        }
+        match &self.unnamed_bound {
+            // In the same pipeline an earlier failure skips the Execute as well.
+            Some(bound) if bound.pipeline == pipeline => Some(bound.last),
+            Some(bound) => {
+                either(self.unnamed_portal, either(bound.earlier, Some(bound.last)))
+            }
+            None => self.unnamed_portal,
+        }
     }
 
     /// The transaction ended: portals are gone.
@@ -340,6 +390,7 @@ impl Prepared {
             self.portals.clear();
         }
         self.unnamed_portal = None;
+        self.unnamed_bound = None;
     }
 }
 
@@ -496,6 +547,43 @@ mod tests {
         assert_eq!(class(&prepared, b"s"), Some(StatementClass::Write), "VIOLATION: has none");
     }
 
+    /// A portal lives on in a block, and what it runs may drop the guard in a later program.
+    #[test]
+    fn a_portal_is_what_was_bound_to_it_and_every_way_it_may_have_failed_counts() {
+        let ends = Traits { breaks_guard: true, ..Traits::plain() };
+        let end = Known { class: StatementClass::TransactionControl, traits: ends };
+        let read = known(StatementClass::Read);
+        let breaks = |prepared: &Prepared, portal: &[u8], pipeline| {
+            prepared.portal(portal, pipeline).map(|known| known.traits.breaks_guard)
+        };
+        for portal in [&b""[..], b"p"] {
+            let mut prepared = Prepared::default();
+            prepared.bound(portal, end, 1);
+            assert_eq!(breaks(&prepared, portal, 1), Some(true));
+            prepared.answered(1);
+            assert_eq!(breaks(&prepared, portal, 2), Some(true), "VIOLATION: an end unseen");
+            // Not known yet, then failed, then skipped: the old one may be there still.
+            prepared.bound(portal, read, 2);
+            assert_eq!(breaks(&prepared, portal, 3), Some(true), "VIOLATION: not answered yet");
+            prepared.failed(2);
+            prepared.bound(portal, read, 2);
+            prepared.answered(2);
+            assert_eq!(breaks(&prepared, portal, 3), Some(true), "VIOLATION: it was skipped");
+            prepared.transaction_ended();
+            assert_eq!(breaks(&prepared, portal, 4), None);
+        }
+        let mut prepared = Prepared::default();
+        prepared.bound(b"", end, 1);
+        prepared.bound(b"", read, 1);
+        assert_eq!(breaks(&prepared, b"", 1), Some(false), "control arm: the second, or none");
+        assert_eq!(breaks(&prepared, b"", 2), Some(true), "VIOLATION: if the second fails");
+        prepared.failed(1);
+        assert_eq!(breaks(&prepared, b"", 2), Some(true), "VIOLATION: the second failed");
+        prepared.bound(b"", read, 3);
+        prepared.answered(3);
+        assert_eq!(breaks(&prepared, b"", 4), Some(false), "control arm: known anew");
+    }
+
     /// Looked up at every Bind, whatever is pending: not by walking through that.
     #[test]
     fn a_name_that_is_not_pending_is_not_searched_for_there() {
@@ -585,6 +673,6 @@ mod tests {
         let prepared = Prepared::default();
         assert_eq!(prepared.look(b"nope", 1), None);
         assert_eq!(prepared.executed_by_sql("nope"), StatementClass::Unprovable);
-        assert_eq!(prepared.portal(b""), StatementClass::Unprovable);
+        assert_eq!(prepared.portal(b"", 1), None);
     }
 }

@@ -1,4 +1,5 @@
-//! The client's own `default_transaction_read_only`, beside what the guard sets it to.
+//! What the guard rests on, and what a client may change of it: the client's own
+//! `default_transaction_read_only`, and portals of an earlier program that end the transaction.
 
 use super::*;
 
@@ -33,6 +34,32 @@ fn w17_the_guards_value_that_a_rollback_brings_back_is_not_the_clients() {
             stage.sent();
             stage.client(&query("SELECT 2"));
             assert_eq!(stage.sent(), [stage.own(undo), query("SELECT 2")].concat());
+        });
+    }
+}
+
+/// A portal lives on in a block: bound before the fence, executed behind it, it ends the block, and
+/// the guard with it. What follows in that pipeline must not run.
+#[test]
+fn w17_a_portal_that_ends_the_block_drops_the_guard_whenever_it_was_bound() {
+    for (portal, text) in [("p", "COMMIT"), ("", "COMMIT"), ("p", "RESET ALL"), ("p", "SELECT 1")] {
+        both(|stage| {
+            stage.client(&[parse("c", text), sync()].concat());
+            stage.engine(&[message(b'1', b""), ready(b'I')].concat());
+            stage.client(&query("BEGIN"));
+            stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+            stage.client(&[bind(portal, "c"), sync()].concat());
+            stage.engine(&[message(b'2', b""), ready(b'T')].concat());
+            stage.close();
+            stage.sent();
+            stage.told();
+            let run = message(b'E', format!("{portal}\0\0\0\0\0").as_bytes());
+            let view = [parse("", "SELECT * FROM v"), bind("", ""), execute(), sync()].concat();
+            stage.client(&[run, view].concat());
+            stage.engine(&ended(b'T'));
+            let passed = stage.sent().windows(6).any(|bytes| bytes == b"FROM v");
+            let control = text == "SELECT 1";
+            assert_eq!(passed, control, "VIOLATION: behind {text} in portal {portal:?}");
         });
     }
 }
