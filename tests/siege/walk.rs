@@ -128,7 +128,7 @@ const E: Message = Message::Execute("", 0);
 impl Walk {
     fn phrases(&mut self, count: usize) {
         for _ in 0..count {
-            match self.dice.below(25) {
+            match self.dice.below(27) {
                 0..4 => self.soup(),
                 4..7 => self.pipelines(),
                 7..9 => self.open_block(),
@@ -504,7 +504,17 @@ impl Walk {
 
     /// The plainest ways, which the guard alone is in front of.
     fn attack(&mut self) {
-        match self.dice.below(4) {
+        match self.dice.below(8) {
+            4 => self.say(vec![q("COMMIT")]),
+            5 => {
+                let hold = "DECLARE p2 CURSOR WITH HOLD FOR SELECT n FROM drawing";
+                self.say(vec![q("SAVEPOINT a"), q(hold), q("COMMIT")]);
+            }
+            6..8 => {
+                let portal = self.dice.pick(&PORTALS);
+                let all = [vec![Message::Execute(portal, 0)], self.program(), self.end()];
+                self.say(all.concat());
+            }
             0 => {
                 let all = vec![q("SELECT n FROM switching; COMMIT"), q("SELECT n FROM drawing")];
                 self.say(all);
@@ -541,7 +551,7 @@ impl Walk {
 
     /// Where a session stands when the fence comes.
     fn stance(&mut self) {
-        match self.dice.below(16) {
+        match self.dice.below(18) {
             0..2 => self.say(vec![q("BEGIN"), q("SELECT 1")]),
             2 => self.say(vec![q("BEGIN"), q("SELECT 1"), q("SAVEPOINT a")]),
             3..5 => self.say(vec![p("", "SELECT 1"), b(""), E, q("SELECT 2")]),
@@ -557,6 +567,15 @@ impl Walk {
             10 => {
                 let program = self.program();
                 self.say(program);
+            }
+            12 => {
+                let hold = "DECLARE p1 CURSOR WITH HOLD FOR SELECT n FROM drawing";
+                self.say(vec![q("BEGIN"), q(hold), q("SAVEPOINT a")]);
+            }
+            13 => {
+                let portal = self.dice.pick(&PORTALS);
+                self.say(vec![p("c", "COMMIT"), Message::Sync, q("BEGIN")]);
+                self.say(vec![Message::Bind(portal, "c"), Message::Sync]);
             }
             11 => {
                 let cursor = "DECLARE p1 CURSOR FOR SELECT n FROM drawing, generate_series(1, 9)";

@@ -543,9 +543,11 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        match self.begin_extended(class, known.traits, None) {
+        // A cursor WITH HOLD has made the transaction's lease a writer's where it was bound.
+        let traits = Traits { holds_cursor: false, ..known.traits };
+        match self.begin_extended(class, traits, None) {
             Ok(_) => {
-                note(self.conversation, known.traits, None);
+                note(self.conversation, traits, None);
                 Ruling::Statement
             }
             Err(ruling) => ruling,

@@ -237,16 +237,18 @@ impl Conversation {
                 guard
             }
         };
+        let guard = match self.enter_hold(guard, traits, alone) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                self.unused(fresh);
+                return Err(refusal);
+            }
+        };
         if begins {
             self.guard_dropped = false;
         }
         if guard == Guard::On && self.escapes_guard(class, traits) {
-            if fresh {
-                // Nothing was forwarded under it.
-                if let Some(lease) = self.lease.take() {
-                    lease.unused();
-                }
-            }
+            self.unused(fresh);
             return Err(Box::new(self.refusal(Denial::Unprovable)));
         }
         if begins && self.arm(guard, out) == Armed::NotYet {
@@ -257,6 +259,33 @@ impl Conversation {
         }
         pass(fault::point("wire.after_admission"));
         Ok(if guard == Guard::On { Entry::Guarded } else { Entry::Free })
+    }
+
+    /// A cursor WITH HOLD is run by its transaction's COMMIT, which first gives up every savepoint
+    /// with what was set behind it, the guard too. Only a transaction that was begun in read-only
+    /// mode keeps that: any other that has such a cursor counts as a writer, which drains wait for,
+    /// and which gets none under a fence.
+    fn enter_hold(
+        &mut self,
+        guard: Guard,
+        traits: Traits,
+        alone: bool,
+    ) -> Result<Guard, Box<Refusal>> {
+        let now = self.seat.gate().word().generation();
+        let holds = traits.holds_cursor && !removed(Removable::HoldCursor);
+        match &mut self.lease {
+            Some(lease) if holds && (guard == Guard::Off || lease.stamp().generation != now) => {
+                self.seat.extend(lease, StatementClass::Write, alone)
+            }
+            Some(_) | None => Ok(guard),
+        }
+    }
+
+    /// Gives up a lease that nothing was forwarded under.
+    fn unused(&mut self, fresh: bool) {
+        if fresh && let Some(lease) = self.lease.take() {
+            lease.unused();
+        }
     }
 
     /// Whether a guarded statement could run after another one switched the guard off.

@@ -23,6 +23,8 @@ pub(crate) struct Traits {
     pub(crate) databases: bool,
     /// Rows may wait in a cursor behind it.
     pub(crate) opens_cursor: bool,
+    /// The COMMIT of its transaction may run a cursor's query, without a guard.
+    pub(crate) holds_cursor: bool,
     /// Settings are behind it as they were at the login, the capability among them.
     pub(crate) resets_session: bool,
 }
@@ -38,6 +40,7 @@ impl Traits {
             changes_lexing: false,
             databases: false,
             opens_cursor: false,
+            holds_cursor: false,
             resets_session: false,
         }
     }
@@ -52,6 +55,7 @@ impl Traits {
             changes_lexing: true,
             databases: true,
             opens_cursor: true,
+            holds_cursor: true,
             resets_session: false,
         }
     }
@@ -66,6 +70,7 @@ impl Traits {
             changes_lexing: shape.changes_lexing(),
             databases: classified.detail().is_some_and(Detail::reaches_databases),
             opens_cursor: shape.opens_cursor(),
+            holds_cursor: shape.holds_cursor(),
             resets_session: shape.resets_session(),
         }
     }
@@ -83,7 +88,12 @@ impl Known {
     const fn by_sql(class: StatementClass) -> Self {
         Self {
             class,
-            traits: Traits { databases: false, opens_cursor: false, ..Traits::unknown() },
+            traits: Traits {
+                databases: false,
+                opens_cursor: false,
+                holds_cursor: false,
+                ..Traits::unknown()
+            },
         }
     }
 }
@@ -407,6 +417,7 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         changes_lexing: one.changes_lexing || other.changes_lexing,
         databases: one.databases || other.databases,
         opens_cursor: one.opens_cursor || other.opens_cursor,
+        holds_cursor: one.holds_cursor || other.holds_cursor,
         resets_session: one.resets_session || other.resets_session,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })

@@ -1,5 +1,6 @@
 //! What the guard rests on, and what a client may change of it: the client's own
-//! `default_transaction_read_only`, and portals of an earlier program that end the transaction.
+//! `default_transaction_read_only`, portals of an earlier program that end the transaction, and
+//! cursors that its COMMIT runs.
 
 use super::*;
 
@@ -62,4 +63,50 @@ fn w17_a_portal_that_ends_the_block_drops_the_guard_whenever_it_was_bound() {
             assert_eq!(passed, control, "VIOLATION: behind {text} in portal {portal:?}");
         });
     }
+}
+
+const HOLD: &str = "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM v";
+
+/// The COMMIT gives up the savepoint, and what the guard set behind it, before it runs the cursor.
+#[test]
+fn w17_a_cursor_that_the_commit_runs_counts_as_a_write_where_the_guard_is_not_the_first() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+        stage.client(&query(HOLD));
+        stage.engine(&[done("DECLARE CURSOR"), ready(b'T')].concat());
+        let writer = stage.conversation.lease.as_ref().is_some_and(|lease| lease.stamp().writer);
+        assert!(writer, "VIOLATION: no drain waits for what a COMMIT runs");
+    });
+    both(|stage| {
+        stage.client(&[query("BEGIN"), query("SAVEPOINT a")].concat());
+        let both = [done("BEGIN"), ready(b'T'), done("SAVEPOINT"), ready(b'T')].concat();
+        stage.engine(&both);
+        stage.close();
+        stage.sent();
+        stage.client(&query(HOLD));
+        let passed = stage.sent().windows(6).any(|bytes| bytes == b"FROM v");
+        stage.engine(&ended(b'T'));
+        let passed = passed || stage.sent().windows(6).any(|bytes| bytes == b"FROM v");
+        assert!(!passed, "VIOLATION: a cursor of an older transaction's COMMIT");
+    });
+    // Control arm: a transaction that was begun under the guard is read-only whatever it gives up.
+    both(|stage| {
+        stage.close();
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'I'));
+        stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+        stage.sent();
+        stage.client(&query(HOLD));
+        stage.engine(&ended(b'T'));
+        assert!(stage.sent().windows(6).any(|bytes| bytes == b"FROM v"));
+    });
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn w17_control_arm_a_cursor_with_hold_taken_for_a_read_is_reported() {
+    let check = "wire::pg::tests::settings::\
+                 w17_a_cursor_that_the_commit_runs_counts_as_a_write_where_the_guard_is_not_the_first";
+    crate::base::arm::missed(check, &[("hold-cursor", "no drain waits")]).unwrap();
 }
