@@ -71,6 +71,9 @@ CREATE FUNCTION lifted() RETURNS int LANGUAGE plpgsql VOLATILE AS
 CREATE VIEW lifting AS SELECT lifted() AS n;
 CREATE FUNCTION failed() RETURNS int LANGUAGE plpgsql VOLATILE AS
     $f$ BEGIN RETURN drawn() / 0; END $f$;
+CREATE FUNCTION checked(int) RETURNS bool LANGUAGE plpgsql VOLATILE AS
+    $f$ BEGIN RETURN drawn() > 0; END $f$;
+CREATE DOMAIN own AS int CHECK (checked(value));
 CREATE VIEW failing AS SELECT failed() AS n;
 CREATE PROCEDURE ending() LANGUAGE plpgsql AS
     $f$ BEGIN COMMIT; PERFORM drawn(); INSERT INTO public.t DEFAULT VALUES; END $f$;

@@ -134,7 +134,8 @@ pub const READS: [&str; 6] = [
 ];
 
 /// Reads by their text, each of which changes something, or could lift the guard.
-pub const HIDDEN: [&str; 8] = [
+pub const HIDDEN: [&str; 9] = [
+    "SELECT '{1}'::own[]",
     "SELECT n FROM drawing",
     "SELECT n FROM drawing, generate_series(1, 2)",
     "SELECT n FROM making",

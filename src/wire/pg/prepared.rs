@@ -159,11 +159,20 @@ fn kept(name: &[u8]) -> &[u8] {
     name.get(..limits::ENGINE_NAME_BYTES_MAX).unwrap_or(name)
 }
 
+/// Whether two such names are one to the engine where they are one here. Others may be one that
+/// differ in a part which the engine cuts off, in its encoding: nothing is known under them.
+fn is_followed(name: &[u8]) -> bool {
+    name.is_ascii() || name.len() <= limits::CONVERTED_NAME_BYTES_MAX
+}
+
 impl Prepared {
     /// A Parse is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
         if pipeline == self.skipped {
             return;
+        }
+        if !is_followed(name) {
+            return self.push(pipeline, Change::Nothing);
         }
         let name = kept(name);
         let full = self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX;
@@ -242,7 +251,7 @@ impl Prepared {
             return;
         }
         let change = match statement {
-            Some(name) if !name.is_empty() => Change::Close(kept(name).into()),
+            Some(name) if !name.is_empty() && is_followed(name) => Change::Close(kept(name).into()),
             Some(_) | None => Change::Nothing,
         };
         self.push(pipeline, change);
@@ -289,7 +298,7 @@ impl Prepared {
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
-        if !self.unseen.is_empty() {
+        if !self.unseen.is_empty() || !is_followed(name) {
             return None;
         }
         let name = kept(name);
@@ -327,7 +336,7 @@ impl Prepared {
     pub(crate) fn executed_by_sql(&self, name: &str) -> StatementClass {
         let by_wire = self.look(name.as_bytes(), u64::MAX).map(|known| known.class);
         match (self.by_sql.get(kept(name.as_bytes())).copied(), by_wire) {
-            _ if self.overflowed => StatementClass::Unprovable,
+            _ if self.overflowed || !is_followed(name.as_bytes()) => StatementClass::Unprovable,
             (Some(a), Some(b)) => StatementClass::strongest(a, b),
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => StatementClass::Unprovable,
@@ -336,7 +345,7 @@ impl Prepared {
 
     /// A Bind is forwarded in the pipeline with number `pipeline`.
     pub(crate) fn bound(&mut self, portal: &[u8], known: Known, pipeline: u64) {
-        if pipeline == self.skipped {
+        if pipeline == self.skipped || !is_followed(portal) {
             return;
         }
         let portal = kept(portal);
@@ -379,7 +388,7 @@ impl Prepared {
     /// What an Execute of a portal in the pipeline `pipeline` runs; `None` for a portal that isn't
     /// known (a cursor declared in SQL, one too many).
     pub(crate) fn portal(&self, portal: &[u8], pipeline: u64) -> Option<Known> {
-        let portal = kept(portal);
+        let portal = Some(kept(portal)).filter(|_| is_followed(portal))?;
         if !portal.is_empty() {
             let named = self.portals.iter().find(|(name, _)| **name == *portal);
             return named.map(|(_, known)| *known);
@@ -677,6 +686,26 @@ mod tests {
         assert_eq!(class(&a), Some(StatementClass::Write));
         assert_eq!(class(&long), Some(StatementClass::Write));
         assert_eq!(class(&long[1..]), None);
+    }
+
+    /// In Latin 1 these are two names, and in the engine's UTF-8 one, once it has cut them.
+    #[test]
+    fn names_that_the_engine_may_take_for_one_are_not_known() {
+        let [a, b] = [b"a", b"b"].map(|end| [&[0xe9; 40][..], end].concat());
+        let mut prepared = Prepared::default();
+        for name in [&a, &b] {
+            prepared.parsed(name, known(StatementClass::Read), 1);
+            prepared.bound(name, known(StatementClass::Read), 1);
+            prepared.closing(Some(name), 1);
+            prepared.completed();
+            prepared.completed();
+            assert_eq!(prepared.look(name, 1), None, "VIOLATION: known by one of its names");
+            assert_eq!(prepared.portal(name, 1), None);
+        }
+        assert!(prepared.pending.is_empty());
+        let short = [&[0xe9; 14][..], b"a"].concat();
+        prepared.parsed(&short, known(StatementClass::Read), 2);
+        assert!(prepared.look(&short, 2).is_some(), "control arm: nothing is cut off");
     }
 
     #[test]

@@ -65,6 +65,55 @@ fn w17_a_portal_that_ends_the_block_drops_the_guard_whenever_it_was_bound() {
     }
 }
 
+fn dropped(stage: &mut Stage, last: &[u8]) -> bool {
+    let types = message(b'P', b"d\0commit\0\0\x01\0\0\x40\0");
+    stage.client(&[parse("c", "COMMIT"), types, parse("s", "SELECT 1"), sync()].concat());
+    stage.engine(&[message(b'1', b"").repeat(3), ready(b'I')].concat());
+    stage.client(&query("BEGIN"));
+    stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+    stage.close();
+    stage.sent();
+    stage.client(&[bind("", "c"), execute(), last.to_vec(), sync()].concat());
+    stage.engine(&ended(b'T'));
+    let sent = stage.sent();
+    assert!(sent.windows(execute().len()).any(|part| part == execute()), "{sent:?}");
+    sent.windows(last.len()).any(|part| part == last)
+}
+
+/// Analysing a text and reading a value run code of types: not behind what ends the transaction.
+#[test]
+fn w17_behind_the_end_of_a_block_nothing_passes_that_may_run_code() {
+    let value = message(b'B', b"\0d\0\0\0\0\x01\0\0\0\x011\0\0");
+    for (last, passes) in [
+        (message(b'D', b"Ss\0"), false),
+        (value, false),
+        (bind("", "s"), false),
+        (message(b'D', b"P\0"), true),
+        (message(b'C', b"Ss\0"), true),
+        (bind("", "d"), true),
+    ] {
+        both(|stage| {
+            let passed = dropped(stage, &last);
+            assert_eq!(passed, passes, "VIOLATION: {:?}", String::from_utf8_lossy(&last));
+        });
+    }
+}
+
+/// Drivers reset a session by a pipeline: what drops the guard is its Execute, which passes.
+#[test]
+fn w17_a_reset_by_a_pipeline_passes_and_nothing_behind_it() {
+    both(|stage| {
+        stage.close();
+        let reset = [parse("", "DISCARD ALL"), bind("", ""), execute()].concat();
+        let view = [parse("", "SELECT * FROM v"), sync()].concat();
+        stage.client(&[reset.clone(), view].concat());
+        stage.engine(&ended(b'I'));
+        let sent = stage.sent();
+        assert!(sent.starts_with(&reset), "{sent:?}");
+        assert!(!sent.windows(6).any(|bytes| bytes == b"FROM v"), "VIOLATION: behind a reset");
+    });
+}
+
 const HOLD: &str = "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM v";
 
 /// The COMMIT gives up the savepoint, and what the guard set behind it, before it runs the cursor.
