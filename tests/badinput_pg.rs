@@ -1,7 +1,5 @@
 //! Bad input: whatever a client sends or doesn't, it gets a clean error or a close, memory stays
 //! bounded, other sessions aren't disturbed, and nothing panics.
-//!
-//! `FENCEWIRE_SLOW=1` adds what takes longer than the login may: a minute.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -86,7 +84,8 @@ fn read_to_end(mut stream: &TcpStream, what: &str) -> Vec<u8> {
     match stream.read_to_end(&mut all) {
         Ok(_) => {}
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            panic!("not closed within {CLOSE:?}: {what}; it said {all:?}")
+            let limit = stream.read_timeout().unwrap();
+            panic!("not closed within {limit:?}: {what}; it said {all:?}")
         }
         Err(_) => {}
     }
@@ -298,7 +297,7 @@ fn a_client_that_never_reads_keeps_nothing_in_the_proxy() {
 }
 
 #[test]
-fn two_thousand_connections_over_the_limit_are_told_and_closed() {
+fn ten_thousand_connections_over_the_limit_are_told_and_closed() {
     let proxy = proxy(50);
     beside(&proxy, 48, |site| {
         let mut held: Vec<Wire> = (0..49).map(|_| site.client()).collect();
@@ -306,7 +305,7 @@ fn two_thousand_connections_over_the_limit_are_told_and_closed() {
         let packet = startup(&body);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..10).for_each(|_| refused_wave(&proxy, &packet, 50)));
+                scope.spawn(|| (0..50).for_each(|_| refused_wave(&proxy, &packet, 50)));
             }
         });
         for one in &mut held {
@@ -380,14 +379,11 @@ fn slow_startups_hold_no_place_and_end_at_the_bound() {
         for _ in 0..20 {
             site.client().query("SELECT 1").ok();
         }
-        if std::env::var_os("FENCEWIRE_SLOW").is_some() {
-            for mut one in &slow {
-                one.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
-                let mut said = Vec::new();
-                assert_eq!(one.read_to_end(&mut said).unwrap_or(0), 0, "{said:?}");
-            }
+        // A login has a minute; then it is over, without a word.
+        for one in &slow {
+            one.set_read_timeout(Some(Duration::from_secs(150))).unwrap();
+            assert_eq!(read_to_end(one, "a login without end"), b"");
         }
-        drop(slow);
         all_gone(site);
     });
 }

@@ -275,6 +275,29 @@ fn the_evidence_names_functions_that_the_fence_can_not_see_through() {
     site.unfence(&operation);
 }
 
+/// From 17 on a login runs code, in front of every program that could be guarded.
+#[test]
+fn the_evidence_names_login_triggers() {
+    let site = site();
+    if site.sql("SELECT current_setting('server_version_num')::int >= 170000") != "t" {
+        return;
+    }
+    site.setup(
+        "CREATE FUNCTION noted() RETURNS event_trigger LANGUAGE plpgsql AS
+             $f$ BEGIN PERFORM 1; END $f$",
+    );
+    site.sql("CREATE EVENT TRIGGER at_login ON login EXECUTE FUNCTION noted()");
+    let operation = site.fence();
+    let gaps = site.inspect()["fence"]["evidence"]["engine_lock"]["gaps"].to_string();
+    assert!(gaps.contains("login triggers") && gaps.contains("at_login"), "{gaps}");
+    site.unfence(&operation);
+    site.sql("ALTER EVENT TRIGGER at_login DISABLE");
+    let operation = site.fence();
+    let gaps = site.inspect()["fence"]["evidence"]["engine_lock"]["gaps"].to_string();
+    assert!(!gaps.contains("at_login"), "{gaps}");
+    site.unfence(&operation);
+}
+
 #[test]
 fn another_database_can_not_reach_a_fenced_one_by_whatever_statement() {
     let (site, other) = (site(), site());

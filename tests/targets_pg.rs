@@ -354,7 +354,13 @@ fn acceptance_18_a_question_reads_within_bounds_and_never_writes() {
     ] {
         refused(&ask(&["SELECT 1", write]), 403, "OPERATION_CAPABILITY_REQUIRED");
     }
-    for bad in ["SELECT 1; SELECT 2", "SELECT nothing FROM nowhere", "", "SELECT 1/0"] {
+    // The second of these is one SELECT to who doesn't know what the first has set.
+    let off = "SELECT set_config('standard_conforming_strings', 'off', false)";
+    let hidden = r"SELECT '\'' ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (0); COMMIT; -- '";
+    assert_eq!(ask(&[off, hidden]).0, 200, "read as it was classified");
+    for bad in
+        ["SELECT 1; SELECT 2", "SELECT nothing FROM nowhere", "", "SELECT 1/0", "COPY t TO STDOUT"]
+    {
         let answer = ask(&[bad]);
         let body = refused(&answer, 412, "FENCE_PRECONDITION_FAILED");
         assert_eq!(body["detail"], "invalid_argument", "{bad}");
@@ -373,6 +379,18 @@ fn acceptance_18_a_question_reads_within_bounds_and_never_writes() {
     refused(&target.ask(proxy, 6, &["SELECT 1"]), 403, "OPERATION_CAPABILITY_REQUIRED");
 }
 
+/// A file that nobody has, and a function `public.f()` that has a program of the server's make it.
+fn leaves_a_file() -> (std::path::PathBuf, String) {
+    let file = std::env::temp_dir().join(format!("fencewire-imported-{}", uuid()));
+    let program = format!("COPY (SELECT 1) TO PROGRAM ''cat > {}''", file.display());
+    let function = format!(
+        "CREATE FUNCTION public.f() RETURNS int LANGUAGE plpgsql AS \
+         $$ BEGIN SET ROLE NONE; EXECUTE '{program}'; RETURN 1; END $$; \
+         CREATE VIEW public.orders AS SELECT public.f() AS n"
+    );
+    (file, function)
+}
+
 /// Whether a program that an import has left in a view is run by a question, as the control role.
 fn runs_imported_code(removed: Option<&str>) -> bool {
     let mut proxy = Proxy::start(PgCluster::shared());
@@ -381,16 +399,8 @@ fn runs_imported_code(removed: Option<&str>) -> bool {
     proxy.set_env(&more);
     proxy.restart();
     let target = created(&proxy);
-    let file = std::env::temp_dir().join(format!("fencewire-imported-{}", uuid()));
-    let program = format!("COPY (SELECT 1) TO PROGRAM ''cat > {}''", file.display());
-    fill(
-        &target,
-        &format!(
-            "CREATE FUNCTION public.f() RETURNS int LANGUAGE plpgsql AS \
-             $$ BEGIN EXECUTE '{program}'; RETURN 1; END $$; \
-             CREATE VIEW public.orders AS SELECT public.f() AS n"
-        ),
-    );
+    let (file, function) = leaves_a_file();
+    fill(&target, &function);
     target.does(&proxy, SEAL);
     let answer = target.ask(&proxy, 3, &["SELECT count(*), sum(n) FROM orders"]);
     if removed.is_none() {
@@ -407,6 +417,61 @@ fn runs_imported_code(removed: Option<&str>) -> bool {
 fn acceptance_18_a_question_runs_no_imported_code_as_a_superuser() {
     assert!(!runs_imported_code(None), "VIOLATION: a question ran a program");
     assert!(runs_imported_code(Some("imported-code")), "the guard's absence must be noticed");
+}
+
+/// The proxy's own statements come before the look for imported code: nothing of it may be found by
+/// the names in them.
+#[test]
+fn acceptance_18_no_operator_of_the_import_runs_at_a_questions_login() {
+    let proxy = shared_proxy();
+    let target = created(proxy);
+    let (file, function) = leaves_a_file();
+    let operators = "CREATE FUNCTION public.evil(numeric, integer) RETURNS numeric \
+        LANGUAGE plpgsql AS $$ BEGIN IF session_user <> current_user THEN RETURN $1; END IF; \
+        PERFORM public.f(); RETURN pg_catalog.numeric_mul($1, $2::numeric); END $$; \
+        CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.evil)";
+    fill(&target, &format!("{function}; {operators}"));
+    target.does(proxy, SEAL);
+    let answer = target.ask(proxy, 3, &["SELECT 1"]);
+    assert!(!file.exists(), "VIOLATION: a question's login ran a program");
+    refused(&answer, 403, "OPERATION_CAPABILITY_REQUIRED");
+}
+
+/// Whose rights count isn't the target's owner's to say.
+#[test]
+fn acceptance_18_a_role_that_the_database_names_is_not_taken() {
+    let proxy = shared_proxy();
+    for setting in ["role = app", "role = pg_monitor", "session_authorization = app"] {
+        let target = created(proxy);
+        let (file, function) = leaves_a_file();
+        fill(&target, &function);
+        let sql = format!("ALTER DATABASE {} SET {setting}", database(&target));
+        PgCluster::shared().sql("postgres", &sql);
+        target.does(proxy, SEAL);
+        let answer = target.ask(proxy, 3, &["SELECT count(*), sum(n) FROM orders"]);
+        assert!(!file.exists(), "VIOLATION: with {setting} a question ran a program");
+        refused(&answer, 403, "OPERATION_CAPABILITY_REQUIRED");
+    }
+}
+
+/// A count of the rows that a policy lets through would be recorded as one of all.
+#[test]
+fn acceptance_18_rows_that_a_policy_hides_are_not_left_out_in_silence() {
+    let cluster = PgCluster::shared();
+    let weak = "CREATE ROLE asker LOGIN PASSWORD 'asker' CREATEDB IN ROLE pg_monitor, app";
+    cluster.sql("postgres", weak);
+    let mut engine = Engine::plain("old", cluster);
+    engine.url = engine.url.replace("//fencewire:fencewire@", "//asker:asker@");
+    let proxy = Proxy::start_with(ProxyOptions { engines: vec![engine], ..Default::default() });
+    let target = created(&proxy);
+    let table = "CREATE TABLE t AS SELECT generate_series(1, 1000) AS id";
+    let policy = "ALTER TABLE t ENABLE ROW LEVEL SECURITY; \
+        ALTER TABLE t FORCE ROW LEVEL SECURITY; CREATE POLICY few ON t USING (id <= 10)";
+    fill(&target, &format!("{table}; {policy}"));
+    target.does(&proxy, SEAL);
+    let answer = target.ask(&proxy, 3, &["SELECT count(*) FROM t"]);
+    let body = refused(&answer, 412, "FENCE_PRECONDITION_FAILED");
+    assert!(body["error"].to_string().contains("row-level security"), "{body:#}");
 }
 
 #[test]

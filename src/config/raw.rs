@@ -125,7 +125,7 @@ pub(super) struct RawFence {
     pub(super) sole_path: Text,
     pub(super) authority: Text,
     pub(super) engine_lock: Text,
-    pub(super) trusted_functions: Option<Vec<Spanned<String>>>,
+    pub(super) trusted_functions: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) receipt_retention_days: Number,
 }
 

@@ -96,6 +96,9 @@ impl Config {
         if enabled(old) != enabled(new) {
             refused.push(restart("fence.enabled", "Whether fences can be commanded"));
         }
+        if old.fence.trusted_functions != new.fence.trusted_functions {
+            refused.push(restart("fence.trusted_functions", "Which functions are trusted"));
+        }
         let mut changes = Changes::default();
         engines(old, new, &mut changes, &mut refused);
         listens(old, new, &mut changes, &mut refused);

@@ -244,6 +244,12 @@ fn each_bad_value_names_line_key_and_expectation() {
         ("\n[namespace.\"app\"]", "namespace.\"app\"", "engine/database"),
         ("\n[namespace.\"new/app\"]", "namespace.\"new/app\"", "name of an [[engine]]"),
         ("[namespace.\"old/a\"]\nhold_ms = -2", "namespace.\"old/a\".hold_ms", "got -2"),
+        ("[namespace.\"old/a\"]\nenabled = true", "namespace.\"old/a\".enabled", "in [fence]"),
+        (
+            "[namespace.\"old/a\"]\ntrusted_functions = []",
+            "namespace.\"old/a\".trusted_functions",
+            "in [fence]",
+        ),
         ("[compat.sqlstate]\nZF2 = \"40001\"", "compat.sqlstate.ZF2", "ZF001"),
         ("[compat.sqlstate]\nZF002 = \"4000\"", "compat.sqlstate.ZF002", "five digits"),
         ("[compat.sqlstate]\nZF002 = \"00000\"", "compat.sqlstate.ZF002", "error class"),
@@ -513,7 +519,7 @@ fn live_changes_are_named() {
 
 #[test]
 fn everything_else_needs_a_restart_and_says_so() {
-    let edits: [(&str, &str, &str); 12] = [
+    let edits: [(&str, &str, &str); 13] = [
         ("fw-1", "fw-2", "proxy"),
         ("workers = 3", "workers = 4", "proxy"),
         ("json", "text", "log"),
@@ -521,6 +527,7 @@ fn everything_else_needs_a_restart_and_says_so() {
         ("6490", "6491", "admin"),
         ("40001", "40P01", "compat"),
         ("enabled = true", "enabled = false", "fence.enabled"),
+        ("\"public.note_visit\"", "", "fence.trusted_functions"),
         ("10.0.0.5", "10.0.0.6", "engine"),
         (":sesame@", ":other@", "engine"),
         ("0.0.0.0:6432", "0.0.0.0:6433", "listen"),

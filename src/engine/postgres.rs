@@ -31,7 +31,7 @@ use connect::{Connections, Control};
 /// Microseconds since 1970 of a timestamp expression, as SQL.
 macro_rules! micros {
     ($expression:literal) => {
-        concat!("(extract(epoch from ", $expression, ") * 1000000)::int8")
+        concat!("(extract(epoch from ", $expression, ") * 1000000::numeric)::int8")
     };
 }
 use micros;

@@ -65,7 +65,7 @@ impl Reader<'_> {
         ];
         let lock = self.choice(&key("engine_lock"), &raw.engine_lock, &locks, base.engine_lock);
         let trusted_functions = match &raw.trusted_functions {
-            Some(list) => self.trusted(&key("trusted_functions"), list),
+            Some(list) => self.trusted(&key("trusted_functions"), list.get_ref()),
             None => base.trusted_functions.clone(),
         };
         Fence {
@@ -99,6 +99,17 @@ impl Reader<'_> {
         }
     }
 
+    /// What `[fence]` alone may say: the classifier and the command routes know no namespace.
+    fn of_the_whole_proxy(&mut self, prefix: &str, raw: &RawFence) {
+        let what = "one namespace's own; it is the whole proxy's, so set it in [fence]";
+        if let Some(value) = &raw.enabled {
+            self.not_yet(value.span(), &format!("{prefix}.enabled"), what);
+        }
+        if let Some(value) = &raw.trusted_functions {
+            self.not_yet(value.span(), &format!("{prefix}.trusted_functions"), what);
+        }
+    }
+
     fn trusted(&mut self, key: &str, list: &[Spanned<String>]) -> Vec<String> {
         for name in list {
             let parts = name.get_ref().split_once('.');
@@ -128,6 +139,7 @@ impl Reader<'_> {
         for (name, table) in raw {
             let prefix = format!("namespace.\"{}\"", shown_bare(name.get_ref()));
             let fence = self.fence(&prefix, table, base);
+            self.of_the_whole_proxy(&prefix, table);
             let parsed = Namespace::parse(name.get_ref());
             let Some(namespace) = self.parsed(&prefix, name.span(), parsed) else { continue };
             if !engines.iter().any(|declared| declared.name == *namespace.engine()) {

@@ -156,15 +156,17 @@ impl Connections {
         self.connect_by(self.config(database, &options)).await
     }
 
-    /// As [`Connections::connect`], for texts of somebody else that only read: names mean what they
-    /// mean to clients, and texts are read by the rules that they were classified by.
+    /// As [`Connections::connect`], for texts of somebody else that only read, and are read by the
+    /// rules that they were classified by. Rows that policies would leave out are an error. The
+    /// search path is still ours: what names mean to clients is for the texts alone, behind the
+    /// look for imported code.
     pub(super) async fn reading(
         &self,
         database: &str,
         statement_timeout: Duration,
     ) -> Result<Session, EngineError> {
         let options = format!(
-            "{} -c search_path=\"$user\",public -c standard_conforming_strings=on",
+            "{} -c standard_conforming_strings=on -c row_security=off",
             options(statement_timeout)
         );
         self.connect_by(self.config(database, &options)).await
@@ -202,6 +204,9 @@ impl Connections {
                 stray(&strays, backend);
             }
         });
+        let user = &self.settings.user;
+        let as_ourselves = format!("SET SESSION AUTHORIZATION {}; SET ROLE NONE", quoted(user));
+        client.batch_execute(&as_ourselves).await.map_err(|e| fail(&e))?;
         let row = client.query_one(SETTLE, &[]).await.map_err(|e| fail(&e))?;
         let read = || -> Result<BackendKey, tokio_postgres::Error> {
             Ok(BackendKey { pid: row.try_get(0)?, backend_start: EngineTime(row.try_get(1)?) })
@@ -256,8 +261,10 @@ impl Connections {
 /// What every control connection is set to, whatever the role's and database's defaults are:
 /// nothing on the search path that a user can write to, read committed, read only (the marker
 /// message passes all the same), durable commits, no parallel plans or just-in-time compilation
-/// for tiny queries. The engine asks after us as often as we after it: behind a partition, or when
-/// this machine has gone away, it must not keep our locks for the hours of the system's default.
+/// for tiny queries. Who it runs as isn't among these: a default of the database's may name another
+/// role, and the first statement takes that back. The engine asks after us as often as we after it:
+/// behind a partition, or when this machine has gone away, it must not keep our locks for the hours
+/// of the system's default.
 fn options(statement_timeout: Duration) -> String {
     let statement_ms = statement_timeout.as_millis().max(1);
     format!(
@@ -271,6 +278,11 @@ fn options(statement_timeout: Duration) -> String {
         pause = limits::CONTROL_KEEPALIVE_PAUSE_S,
         count = limits::CONTROL_KEEPALIVES,
     )
+}
+
+/// A name as SQL writes it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Switches off the idle limits that only some versions have, and tells who we are.

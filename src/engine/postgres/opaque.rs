@@ -4,8 +4,9 @@
 //! operator, a cast, or under a built-in's name that a search path puts first. The guard has the
 //! engine refuse what such code writes; before PostgreSQL 18 a function can lift the guard itself,
 //! and then only the engine lock stands, which covers neither sequences nor the catalog. In every
-//! version `EXPLAIN ANALYZE CREATE TABLE … AS` makes a table in a read-only transaction. Such code
-//! is looked for here, by name and by source text. It is a hint for operators, never evidence:
+//! version `EXPLAIN ANALYZE CREATE TABLE … AS` makes a table in a read-only transaction. From 17 on
+//! a login trigger runs in front of everything that a session is admitted with. Such code is looked
+//! for here, by name and by source text. It is a hint for operators, never evidence:
 //! source can hide what it does.
 //!
 //! Called by `lock`, before the lock is taken. Nothing is refused here.
@@ -17,8 +18,8 @@ use crate::engine::error::EngineError;
 const NAMES_MAX: usize = 5;
 
 /// Functions of no system schema: those that speak of what gets around the guard, and those outside
-/// of extensions that have a built-in's name. One row of two arrays, each one name longer than
-/// told.
+/// of extensions that have a built-in's name; then login triggers. One row of three arrays, each one
+/// name longer than told.
 const OPAQUE: &str = "WITH own AS (\
     SELECT p.oid, p.proname, p.prosrc, format('%I.%I', n.nspname, p.proname) AS name \
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
@@ -28,7 +29,9 @@ const OPAQUE: &str = "WITH own AS (\
     ARRAY(SELECT DISTINCT name FROM own WHERE EXISTS (SELECT FROM pg_proc b \
     WHERE b.pronamespace = 'pg_catalog'::regnamespace AND b.proname = own.proname) \
     AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass \
-    AND d.objid = own.oid AND d.deptype = 'e') ORDER BY 1 LIMIT 6)";
+    AND d.objid = own.oid AND d.deptype = 'e') ORDER BY 1 LIMIT 6), \
+    ARRAY(SELECT evtname::text FROM pg_event_trigger \
+    WHERE evtevent = 'login' AND evtenabled <> 'D' ORDER BY 1 LIMIT 6)";
 
 impl PgEngine {
     /// What to tell about such functions, one sentence each kind; empty when none is found.
@@ -44,10 +47,10 @@ impl PgEngine {
         let what = "functions";
         let mut control = self.connections.control(database).await?;
         let row = control.row(what, OPAQUE, &[]).await?;
-        let read = || -> Result<(Vec<String>, Vec<String>), tokio_postgres::Error> {
-            Ok((row.try_get(0)?, row.try_get(1)?))
+        let read = || -> Result<[Vec<String>; 3], tokio_postgres::Error> {
+            Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?])
         };
-        let (lifting, shadowing) = read().map_err(|e| control.odd(what, &e))?;
+        let [lifting, shadowing, logins] = read().map_err(|e| control.odd(what, &e))?;
         let mut told = Vec::new();
         if !lifting.is_empty() {
             let text = "functions that speak of transaction_read_only or of EXPLAIN ANALYZE \
@@ -57,6 +60,11 @@ impl PgEngine {
         if !shadowing.is_empty() {
             let text = "functions with a built-in's name, which a search_path may put before it";
             told.push(format!("{text}: {}", list(&shadowing)));
+        }
+        if !logins.is_empty() {
+            let text = "login triggers, which run at a session's login, where no guard is yet; \
+                        disable those that write";
+            told.push(format!("{text}: {}", list(&logins)));
         }
         Ok(told)
     }

@@ -13,7 +13,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 
 use super::PgEngine;
-use super::connect::{Session, translate, words};
+use super::connect::{Session, quoted as name, translate, words};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits;
@@ -43,6 +43,12 @@ const POWERFUL: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r \
     WHERE (r.rolsuper OR r.rolname IN ('pg_execute_server_program', 'pg_write_server_files', \
     'pg_read_server_files')) AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))";
 
+/// The rules that texts were classified by, and what names mean to clients; said in front of each
+/// text, since the one before it may have changed them. In front of the first nothing of the
+/// import's is on the search path.
+const RULES: &str = "SET LOCAL standard_conforming_strings = on; SET LOCAL client_encoding = utf8; \
+    SET LOCAL search_path = \"$user\", public";
+
 /// Keeps sessions around the proxy from making any of [`CODE`] until the transaction ends. It is
 /// the transaction's first statement, so that the snapshot is younger than the locks.
 const NO_NEW_CODE: &str = "LOCK TABLE pg_catalog.pg_proc, pg_catalog.pg_rewrite, \
@@ -59,10 +65,6 @@ const CODE: &str = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_proc WHERE oid >=
     OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast WHERE oid >= 16384::oid) \
     OR EXISTS (SELECT 1 FROM pg_catalog.pg_constraint \
     WHERE oid >= 16384::oid AND contypid <> 0::oid)";
-
-fn name(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
 
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
@@ -158,7 +160,7 @@ impl PgEngine {
         let seen = self.identity(database).await?;
         let major = u16::try_from(seen.server_version_num / 10_000).unwrap_or(0);
         let trusted = Arc::new(Trusted::default().with_engine_major(major));
-        // Conforming strings and UTF-8 are what `reading` has set.
+        // Conforming strings and UTF-8 are what each text finds.
         must_read(&mut Classifier::new(trusted, 0), Lexing::STANDARD, statements)?;
         let session = self.connections.reading(database, bound).await?;
         match tokio::time::timeout(bound, self.read_on(&session, statements)).await {
@@ -187,6 +189,13 @@ impl PgEngine {
         for (index, text) in statements.iter().enumerate() {
             all.begin();
             let statement = index + 1;
+            session.client.batch_execute(RULES).await.map_err(|error| failed(0, &error))?;
+            // The engine takes one statement here, however it reads the text.
+            let one = session.client.prepare(text).await;
+            if one.map_err(|error| failed(statement, &error))?.columns().is_empty() {
+                let words = "it answers with no rows; ask with a SELECT".to_owned();
+                return Err(ReadError::Sql { statement, words });
+            }
             let answer = session.client.simple_query_raw(text).await;
             let mut answer = Box::pin(answer.map_err(|error| failed(statement, &error))?);
             while let Some(message) = answer.next().await {
