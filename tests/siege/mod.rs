@@ -2,9 +2,10 @@
 //! own word on what changed.
 //!
 //! Purpose: the stage (an engine and a proxy of its own), one cycle of it, and what a cycle found.
-//! A cycle: sessions walk with the gate open; a fence is acquired, by force behind a short deadline;
-//! from its acknowledgement to its release the engine must not commit anything, whatever is said to
-//! it; behind the release sessions must be of use again, and no transaction from before may write.
+//! A cycle: sessions walk with the gate open; a fence is acquired, by force behind a short
+//! deadline; from its acknowledgement to its release the engine must not commit anything, whatever
+//! is said to it; behind the release sessions must be of use again, and no transaction from before
+//! may write.
 //!
 //! Invariants: scripts come from the seed alone (`walk.rs`); the schedule is the machine's. Every
 //! wait is for a level and has a limit; the pauses within a script are what clients do, and decide
@@ -309,8 +310,9 @@ fn under_the_fence(
     acquired.is_ok().then_some((acknowledged, released))
 }
 
-/// Acquires by force. With `help` an operator ends at the engine, as soon as force has had its turn,
-/// whom the drain still waits for: the proxy itself gives them a grace of ten seconds and more.
+/// Acquires by force. With `help` an operator ends at the engine, as soon as force has had its
+/// turn, whom the drain still waits for: the proxy itself gives them a grace of ten seconds and
+/// more.
 fn acquire(site: &Site<'_>, operation: &str, help: bool) -> Result<(), String> {
     let body = site.acquire_body(operation, &force_after(250));
     let mut last = (0, Value::Null);
@@ -343,9 +345,13 @@ fn end_blockers(site: &Site<'_>) {
         blockers(&site.inspect()).iter().map(|blocker| blocker["engine_pid"].to_string()).collect();
     if !pids.is_empty() {
         let all = pids.join("), (");
-        oracle::ask(site, &format!(
-            "SELECT pg_terminate_backend(pid) FROM (VALUES ({all})) b (pid) WHERE pid IS NOT NULL"
-        ));
+        oracle::ask(
+            site,
+            &format!(
+                "SELECT pg_terminate_backend(pid) FROM (VALUES ({all})) b (pid) \
+                 WHERE pid IS NOT NULL"
+            ),
+        );
     }
 }
 
@@ -402,10 +408,13 @@ fn excused(text: &str) -> bool {
 
 /// A transaction from before the release never becomes a writer behind it.
 fn no_older_writer(stage: &Stage, acknowledged: &str, released: &str, outcome: &mut Outcome) {
-    let late = oracle::ask(&stage.site(), &format!(
-        "SELECT who || ' began ' || began || ' at ' || at FROM t
+    let late = oracle::ask(
+        &stage.site(),
+        &format!(
+            "SELECT who || ' began ' || began || ' at ' || at FROM t
          WHERE began < '{released}' AND at > '{acknowledged}'"
-    ));
+        ),
+    );
     for line in late.lines() {
         outcome.violations.push(format!("an older transaction wrote: {line}"));
         outcome.culprit = outcome.culprit.take().or(culprit(&[line.to_owned()]));

@@ -53,12 +53,15 @@ impl Snapshot {
         all.extend(later.lines.difference(&self.lines).map(|line| format!("+ {line}")));
         all.extend(self.lines.difference(&later.lines).map(|line| format!("- {line}")));
         let (from, to) = (first(&self.xids), second(&later.xids));
-        let committed = ask(site, &format!(
-            "SELECT x FROM generate_series({from}, {to}::bigint - 1) x
+        let committed = ask(
+            site,
+            &format!(
+                "SELECT x FROM generate_series({from}, {to}::bigint - 1) x
              WHERE NOT pg_visible_in_snapshot(x::text::xid8, '{}'::pg_snapshot)
                AND pg_xact_status(x::text::xid8) = 'committed'",
-            self.xids
-        ));
+                self.xids
+            ),
+        );
         all.extend(committed.lines().map(|xid| format!("+ transaction {xid} committed")));
         all
     }
@@ -67,9 +70,8 @@ impl Snapshot {
 /// As superuser, and again while an engine that has crashed comes back.
 pub fn ask(site: &Site<'_>, sql: &str) -> String {
     let mut last = String::new();
-    let told = poll(PATIENCE, || {
-        site.cluster.try_sql(&site.db, sql).map_err(|error| last = error).ok()
-    });
+    let told =
+        poll(PATIENCE, || site.cluster.try_sql(&site.db, sql).map_err(|error| last = error).ok());
     told.unwrap_or_else(|| panic!("no answer to {sql}: {last}"))
 }
 
@@ -85,10 +87,11 @@ fn second(snapshot: &str) -> &str {
 pub fn culprit(differences: &[String]) -> Option<String> {
     let word = |line: &String| {
         let mut words = line.split(|c: char| !c.is_ascii_alphanumeric());
-        words.find(|word| {
-            word.len() == 3 && word.starts_with('w') && word[1..].parse::<u8>().is_ok()
-        })
-        .map(str::to_owned)
+        words
+            .find(|word| {
+                word.len() == 3 && word.starts_with('w') && word[1..].parse::<u8>().is_ok()
+            })
+            .map(str::to_owned)
     };
     differences.iter().find_map(word)
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::words::{Message, Step};
 use crate::acceptance::PATIENCE;
-use crate::support::{Wire, poll};
 use crate::support::wire::{Frame, bind, cstr, execute, fields, parse, query, sync};
+use crate::support::{Wire, poll};
 
 /// How long nothing may come before a settled session goes on.
 const STILL: Duration = Duration::from_millis(15);
@@ -55,7 +55,17 @@ impl Session {
         let wire = connect(port, db, who);
         let (port, db, who) = (port, db.to_owned(), who.to_owned());
         let (log, closes) = (Vec::new(), Vec::new());
-        Self { port, db, who, wire, open: true, log, closes, last_error: None, began: Instant::now() }
+        Self {
+            port,
+            db,
+            who,
+            wire,
+            open: true,
+            log,
+            closes,
+            last_error: None,
+            began: Instant::now(),
+        }
     }
 
     /// Plays steps, whatever comes of them.
@@ -166,7 +176,8 @@ impl Session {
                 query("SET statement_timeout = 0"),
                 query(&format!("SELECT '{marker}'")),
             ];
-            self.log.push(format!("{:>6} > (recovers: {marker})", self.began.elapsed().as_millis()));
+            self.log
+                .push(format!("{:>6} > (recovers: {marker})", self.began.elapsed().as_millis()));
             self.put(&all.concat());
             let patience = Duration::from_secs(2 + attempt);
             if self.until_row(&marker, patience) {

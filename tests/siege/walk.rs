@@ -367,7 +367,8 @@ impl Walk {
             _ => vec![b("s"), E],
         };
         all.extend(bound);
-        let hidden = if self.dice.one_in(3) { vec![p("", &self.hidden()), b("")] } else { vec![b("v")] };
+        let hidden =
+            if self.dice.one_in(3) { vec![p("", &self.hidden()), b("")] } else { vec![b("v")] };
         all.extend(hidden);
         all.push(E);
         all.extend(self.end());

@@ -101,8 +101,8 @@ pub(crate) struct Conversation {
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
     pub(crate) own_read_only: bool,
-    /// What it was when the guard was last set. With the guard on, a transaction that is rolled back
-    /// has the engine report the guard's value once more: not the client's, which is this one.
+    /// What it was when the guard was last set. With the guard on, a transaction that is rolled
+    /// back has the engine report the guard's value once more: not the client's, which is this.
     pub(crate) own_read_only_before: bool,
     /// The guard has set it on this session, and must undo that once writes are open.
     pub(crate) guard_on: bool,

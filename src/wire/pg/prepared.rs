@@ -396,9 +396,7 @@ impl Prepared {
         match &self.unnamed_bound {
             // In the same pipeline an earlier failure skips the Execute as well.
             Some(bound) if bound.pipeline == pipeline => Some(bound.last),
-            Some(bound) => {
-                either(self.unnamed_portal, either(bound.earlier, Some(bound.last)))
-            }
+            Some(bound) => either(self.unnamed_portal, either(bound.earlier, Some(bound.last))),
             None => self.unnamed_portal,
         }
     }

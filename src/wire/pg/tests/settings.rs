@@ -107,6 +107,7 @@ fn w17_a_reset_by_a_pipeline_passes_and_nothing_behind_it() {
         let reset = [parse("", "DISCARD ALL"), bind("", ""), execute()].concat();
         let view = [parse("", "SELECT * FROM v"), sync()].concat();
         stage.client(&[reset.clone(), view].concat());
+        stage.sent();
         stage.engine(&ended(b'I'));
         let sent = stage.sent();
         assert!(sent.starts_with(&reset), "{sent:?}");
@@ -118,7 +119,7 @@ const HOLD: &str = "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM v";
 
 /// The COMMIT gives up the savepoint, and what the guard set behind it, before it runs the cursor.
 #[test]
-fn w17_a_cursor_that_the_commit_runs_counts_as_a_write_where_the_guard_is_not_the_first() {
+fn w17_a_cursor_that_the_commit_runs_is_a_write_where_the_guard_is_not_first() {
     both(|stage| {
         stage.client(&query("BEGIN"));
         stage.engine(&[done("BEGIN"), ready(b'T')].concat());
@@ -156,6 +157,6 @@ fn w17_a_cursor_that_the_commit_runs_counts_as_a_write_where_the_guard_is_not_th
 #[test]
 fn w17_control_arm_a_cursor_with_hold_taken_for_a_read_is_reported() {
     let check = "wire::pg::tests::settings::\
-                 w17_a_cursor_that_the_commit_runs_counts_as_a_write_where_the_guard_is_not_the_first";
+                 w17_a_cursor_that_the_commit_runs_is_a_write_where_the_guard_is_not_first";
     crate::base::arm::missed(check, &[("hold-cursor", "no drain waits")]).unwrap();
 }
