@@ -18,8 +18,8 @@ use crate::engine::error::EngineError;
 const NAMES_MAX: usize = 5;
 
 /// Functions of no system schema: those that speak of what gets around the guard, and those outside
-/// of extensions that have a built-in's name; then login triggers. One row of three arrays, each one
-/// name longer than told.
+/// of extensions that have a built-in's name; then login triggers. One row of three arrays, each
+/// one name longer than told.
 const OPAQUE: &str = "WITH own AS (\
     SELECT p.oid, p.proname, p.prosrc, format('%I.%I', n.nspname, p.proname) AS name \
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
