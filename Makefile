@@ -58,6 +58,8 @@ soak:
 	@tools/setup.sh test
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_mysql histories -- --nocapture
+	FENCEWIRE_SIEGE_CYCLES=$(SOAK_CYCLES) FENCEWIRE_SIEGE_SEED=$$(date +%s) \
+	  cargo test --test siege_mysql nothing_gets -- --nocapture
 	FENCEWIRE_AGREEMENT_CASES=$(SOAK_AGREEMENTS) \
 	  cargo test --lib the_controller_and_the_contract_agree -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture

@@ -170,7 +170,7 @@ fn a_fence_goes_up_and_down_from_the_command_line(flavour: MyFlavour) {
     assert!(!format!("{config:?}").contains(&console.proxy.admin_key()));
     assert!(console.rows("SHOW NAMESPACES").iter().any(|row| row[0] == name));
     assert!(console.rows("SHOW FENCES").iter().any(|row| row[0] == name && row[1] == "RELEASED"));
-    assert!(console.rows("SHOW RECEIPTS").iter().filter(|row| row[1] == op).count() >= 4);
+    assert!(console.rows("SHOW RECEIPTS VERBOSE").iter().filter(|row| row[1] == op).count() >= 4);
     assert!(console.rows("SHOW STATS").len() > 20 && console.rows("SHOW HELP").len() >= 22);
     let inspected = console.rows(&format!("INSPECT '{name}'"));
     assert!(inspected.iter().any(|row| row == &["fence.state", "RELEASED"]), "{inspected:?}");
@@ -189,7 +189,9 @@ fn a_drain_is_a_row_and_its_replay_finds_the_end(flavour: MyFlavour) {
     assert_eq!((answer[0].as_str(), answer[2].as_str()), ("DRAINING", "SOURCE_DRAINING"));
     assert_eq!(answer[10], "1", "{answer:?}");
     assert!(answer[12].contains("SHOW DRAINS") && answer[12].contains(&id), "{answer:?}");
-    assert!(console.rows("SHOW DRAINS").iter().any(|row| row[0] == name && row[10] == "writer"));
+    assert!(
+        console.rows("SHOW DRAINS VERBOSE").iter().any(|row| row[0] == name && row[10] == "writer")
+    );
     writer.query("COMMIT").ok();
     let mut last = Vec::new();
     let applied = poll(PATIENCE, || {

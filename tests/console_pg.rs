@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use acceptance::{PATIENCE, Site, metric};
+use serde_json::json;
 use support::proxy::uuid;
 use support::talk::installed;
 use support::{Engine, PgCluster, Proxy, ProxyOptions, poll};
@@ -187,12 +188,21 @@ fn a_drain_is_a_row_and_its_replay_finds_the_end() {
     assert_eq!((answer[5].as_str(), answer[10].as_str()), (id.as_str(), "1"), "{answer:?}");
     assert!(answer[12].contains("SHOW DRAINS") && answer[12].contains(&id), "{answer:?}");
     let pid = writer.backend_pid().to_string();
-    let drains = console.rows("SHOW DRAINS");
+    let drains = console.rows("SHOW DRAINS VERBOSE");
     let mine = drains.iter().find(|row| row[0] == name).unwrap();
+    let short = console.rows("SHOW DRAINS");
+    let short = short.iter().find(|row| row[0] == name).unwrap();
+    assert_eq!((&short[4], short[5].as_str(), short.len()), (&pid, "writer", 8), "{short:?}");
     assert_eq!((&mine[9], mine[10].as_str()), (&pid, "writer"), "{mine:?}");
-    let fences = console.rows("SHOW FENCES");
+    let fences = console.rows("SHOW FENCES VERBOSE");
     let mine = fences.iter().find(|row| row[0] == name).unwrap();
     assert_eq!((mine[1].as_str(), mine[8].as_str()), ("SOURCE_DRAINING", "1"), "{mine:?}");
+
+    // And the other ways on, whole as well.
+    let written = format!("ON '{name}' OPERATION '{op}'");
+    let force = format!("FENCE ACQUIRE WRITE {written} DEADLINE 0ms ON DEADLINE FORCE ROLLBACK; ");
+    assert!(answer[12].contains(&force), "{answer:?}");
+    assert!(answer[12].contains(&format!("FENCE RELEASE WRITE {written}; ")), "{answer:?}");
 
     writer.query("COMMIT").ok();
     // The hint is the whole statement to send again.
@@ -207,10 +217,10 @@ fn a_drain_is_a_row_and_its_replay_finds_the_end() {
     // Without what it expected, as a person would type it: the receipt says it.
     let again = console.row(&acquire);
     assert_eq!((again[0].as_str(), again[6].as_str()), ("APPLIED", "t"), "{again:?}");
-    let receipts = console.rows(&format!("SHOW RECEIPTS FOR '{name}'"));
+    let receipts = console.rows(&format!("SHOW RECEIPTS FOR '{name}' VERBOSE"));
     let mine = receipts.iter().find(|row| row[2] == id).unwrap();
     assert_eq!((mine[3].as_str(), mine[4].as_str()), ("AcquireSourceWriteFence", "APPLIED"));
-    assert!(console.rows("SHOW RECEIPTS").iter().any(|row| row[2] == id));
+    assert!(console.rows("SHOW RECEIPTS VERBOSE").iter().any(|row| row[2] == id));
     site.unfence(&op);
 }
 
@@ -275,6 +285,20 @@ fn a_target_goes_its_way_by_the_console() {
     ] {
         let answer = console.row(&format!("FENCE {words} ON '{name}' OPERATION '{op}' {more}"));
         assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", state), "{answer:?}");
+        let lives = state == "TARGET_QUARANTINED";
+        if lives {
+            let path = format!("/v1/namespaces/{name}/fence/target/import-capability");
+            let body = json!({ "operation_id": op, "expected_revision": 1 });
+            let (status, issued) = console.site().proxy.admin("POST", &path, &body);
+            assert_eq!((status, &issued["number"]), (200, &json!(1)), "{issued:#}");
+        }
+        let mut targets = console.rows("SHOW TARGETS");
+        targets.retain(|row| row[0] == name);
+        let [row] = targets.as_slice() else { panic!("{targets:?}") };
+        assert_eq!((row[1].as_str(), row[3].as_str()), (state, op.as_str()), "{row:?}");
+        let shown = [6, 7, 9].map(|at: usize| row[at].as_str());
+        assert_eq!(shown, if lives { ["1", "import", "0"] } else { ["", "", ""] }, "{row:?}");
+        assert!(!row.iter().any(|cell| cell.contains("fwc_")));
     }
     let error = console.error(&format!("FENCE ABORT ON '{name}' OPERATION '{op}'"));
     assert!(error.starts_with("ZF10"), "{error}");
@@ -322,7 +346,7 @@ fn what_is_shown_is_what_http_shows() {
     let site = console.site();
     let mut client = site.client();
     client.query("BEGIN; SELECT 1").ok();
-    let sessions = console.rows("SHOW SESSIONS");
+    let sessions = console.rows("SHOW SESSIONS VERBOSE");
     let mine = sessions.iter().find(|row| row[1] == site.namespace()).unwrap();
     assert_eq!((mine[3].as_str(), &mine[5]), ("wire", &client.backend_pid().to_string()));
     let namespaces = console.rows("SHOW NAMESPACES");
@@ -502,7 +526,7 @@ fn drivers_prepare_bind_and_read_binary_values() {
     let (name, op) = (site.namespace(), uuid());
     runtime().block_on(async {
         let mut client = console.connect().await;
-        let sessions = client.prepare("SHOW SESSIONS").await.unwrap();
+        let sessions = client.prepare("SHOW SESSIONS VERBOSE").await.unwrap();
         assert_eq!(sessions.columns()[0].type_(), &tokio_postgres::types::Type::INT8);
         let rows = client.query(&sessions, &[]).await.unwrap();
         let mine = rows.iter().find(|row| row.get::<_, &str>("namespace") == name).unwrap();
@@ -555,12 +579,12 @@ fn a_cancelled_wait_says_what_goes_on() {
             assert!(poll(PATIENCE, || drains().then_some(())).is_some(), "no drain");
             // What blocks it is told while it runs, without the statement's literals.
             let told = || {
-                let rows = console.rows("SHOW DRAINS");
+                let rows = console.rows("SHOW DRAINS VERBOSE");
                 let mine = rows.into_iter().find(|row| row[0] == name)?;
                 (mine[12].starts_with("BEGIN; INSERT INTO t") && !mine[12].contains('7'))
                     .then_some(())
             };
-            assert!(poll(PATIENCE, told).is_some(), "{:?}", console.rows("SHOW DRAINS"));
+            assert!(poll(PATIENCE, told).is_some(), "{:?}", console.rows("SHOW DRAINS VERBOSE"));
             token.cancel_query(NoTls).await.unwrap();
         };
         let (waited, ()) = tokio::join!(waiting, cancel);

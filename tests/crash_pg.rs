@@ -463,6 +463,59 @@ fn expect_state(site: &Site<'_>, point: &str, state: &str, revision: u64, first:
     assert_eq!(now, if open { "" } else { "ZF001" }, "{point}");
 }
 
+/// Two faults at once: a commit that failed or of which nobody knows, and a proxy that dies before
+/// its answer. First in the acquire itself, then in its replay.
+#[test]
+fn acceptance_10_an_acquire_whose_commit_is_in_doubt_and_whose_proxy_dies() {
+    let cluster = PgCluster::shared();
+    let mut proxy = own_proxy();
+    let plan =
+        |first: &str, pass: u32| format!("{first}@{pass}=error,control.acquire.before_response");
+    let (lost, landed) = ("store.before_commit", "store.after_commit");
+    for (first, pass, found, again) in [
+        ("store.before_begin", 1, UNFENCED, landed),
+        (lost, 1, UNFENCED, lost),
+        (landed, 1, "SOURCE_DRAINING", lost),
+        (landed, 2, "SOURCE_WRITE_FENCED", landed),
+        ("marker.before_rename", 1, "SOURCE_WRITE_FENCED", landed),
+        ("marker.before_write", 2, "SOURCE_WRITE_FENCED", lost),
+    ] {
+        let what = format!("{first}@{pass}, then {again}");
+        arm(&mut proxy, &plan(first, pass));
+        let site = Site::new(cluster, &proxy);
+        let db = site.db.clone();
+        site.client().query("INSERT INTO t VALUES (1)").ok();
+        let body = site.acquire_body(&uuid(), &patient());
+        let shown = |proxy: &Proxy, db: &str| {
+            proxy.wait_ready();
+            let site = Site::at(cluster, proxy, db);
+            let state = site.state();
+            let met = code(&site.client().query("INSERT INTO nowhere VALUES (1)"));
+            let open = if state == UNFENCED { "42P01" } else { "ZF001" };
+            assert_eq!(met, open, "VIOLATION: {what}: in {state}");
+            state
+        };
+        dies(&mut proxy, &db, ACQUIRE, &body, &what);
+        assert_eq!(shown(&proxy, &db), found, "VIOLATION: {what}");
+
+        arm(&mut proxy, &plan(again, 1));
+        dies(&mut proxy, &db, ACQUIRE, &body, &what);
+        let state = shown(&proxy, &db);
+        let fits = match (found, again) {
+            (UNFENCED, "store.before_commit") => state == UNFENCED,
+            (UNFENCED, _) => state == "SOURCE_DRAINING",
+            _ => ["SOURCE_DRAINING", "SOURCE_WRITE_FENCED"].contains(&state.as_str()),
+        };
+        assert!(fits, "VIOLATION: {what}: {state}");
+
+        let site = Site::at(cluster, &proxy, &db);
+        let done = site.acquire(&body);
+        assert_eq!(applied(&done)["fence"]["revision"], 2, "{what}");
+        assert_eq!(shown(&proxy, &db), "SOURCE_WRITE_FENCED", "{what}");
+        assert_eq!(site.rows(), "1", "{what}");
+    }
+}
+
 #[test]
 fn writes_are_closed_before_anything_is_durable_and_open_again_when_that_is_lost() {
     let cluster = PgCluster::shared();

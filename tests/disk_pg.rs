@@ -8,16 +8,21 @@
 //! so and pass, and what is left are the store's own tests (`store/sqlite_tests.rs`, full and
 //! read-only by SQLite's own means). A disk can't be made read-only under open files, so that half
 //! is tried at the start, and for the marker.
+//!
+//! Fences first; then every command of a target's life, at each step between which something
+//! becomes durable, with the proxy killed in the middle of the trouble.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod acceptance;
 mod support;
+mod targets;
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use acceptance::sweep::{ACQUIRE, Park, answer, logged, send};
 use acceptance::{PATIENCE, Site, applied, code, draining, fail_after, patient};
@@ -25,7 +30,11 @@ use serde_json::Value;
 use support::guard::Guard;
 use support::proxy::uuid;
 use support::wire::query;
-use support::{Engine, PgCluster, Proxy, ProxyOptions, poll, test_dir};
+use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire, poll, test_dir};
+use targets::{
+    ABORT, ABORTS, CREATE, CREATES, Crash, ENABLE, ENABLES, PUBLISH, PUBLISHES, SEAL, SEALS,
+    Target, VALIDATE, VALIDATES, admits,
+};
 
 /// A small file system that only the processes started through it see.
 struct Disk {
@@ -303,4 +312,174 @@ fn acceptance_11_a_store_that_somebody_else_locks_is_waited_for_and_then_refused
     applied(&site.release(&body));
     site.client().query("INSERT INTO t VALUES (3)").ok();
     assert_eq!(site.rows(), "1,3");
+}
+
+/// What befalls the store at a step of a command.
+enum Trouble<'a> {
+    /// No room is left.
+    Full(&'a Disk),
+    /// Nothing new can be opened for writing: the marker can't be written, nothing starts.
+    ReadOnly(&'a Disk),
+    /// Another process writes, and doesn't end.
+    Locked(Option<rusqlite::Connection>),
+}
+
+impl Trouble<'_> {
+    fn begin(&mut self, proxy: &Proxy) {
+        match self {
+            Self::Full(disk) => disk.fill(),
+            Self::ReadOnly(disk) => {
+                let bound = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\"";
+                assert!(disk.run(bound));
+            }
+            Self::Locked(lock) => *lock = Some(lock_store(proxy)),
+        }
+    }
+
+    fn end(&mut self) {
+        match self {
+            Self::Full(disk) => disk.empty(),
+            Self::ReadOnly(disk) => assert!(disk.run("umount \"$1\"")),
+            Self::Locked(lock) => *lock = None,
+        }
+    }
+}
+
+/// The steps of a target's commands that something durable stands behind or in front of.
+const BOUNDARIES: [&str; 7] = [
+    "after_overlay",
+    "after_first_marker",
+    "after_create",
+    "before_commit",
+    "after_commit",
+    "before_final_commit",
+    "after_final_commit",
+];
+
+/// Each command with its crash table, and the states of its way.
+const COMMANDS: [(&str, &[Crash], &[&str]); 6] = [
+    (CREATE, CREATES, &["ABSENT", "UNKNOWN_UNAVAILABLE", targets::QUARANTINED]),
+    (SEAL, SEALS, &[targets::QUARANTINED, targets::DRAINING, targets::VALIDATING]),
+    (VALIDATE, VALIDATES, &[targets::VALIDATING]),
+    (PUBLISH, PUBLISHES, &[targets::VALIDATING, targets::WRITE_FENCED]),
+    (ENABLE, ENABLES, &[targets::WRITE_FENCED, targets::WRITABLE]),
+    (ABORT, ABORTS, &[targets::QUARANTINED, targets::ABORTED]),
+];
+
+/// Which of reads and writes some client of the proxy gets through, whatever state that is.
+fn admitted(proxy: &Proxy, target: &Target) -> (bool, bool) {
+    let db = target.namespace.strip_prefix("old/").unwrap();
+    let meets = |sql: &str| match Wire::try_connect(proxy.port(), "wire", db, &[]) {
+        Ok(mut client) => code(&client.query(sql)),
+        Err(fields) => fields[&'C'].clone(),
+    };
+    // Behind the fence a write fails for want of the table, which is the engine's own word.
+    (meets("SELECT 1").is_empty(), meets("INSERT INTO nowhere VALUES (1)") == "42P01")
+}
+
+/// The state that the proxy tells, whatever it can read of it.
+fn told(proxy: &Proxy, target: &Target) -> Value {
+    let path = format!("/v1/namespaces/{}/fence", target.namespace);
+    proxy.admin("GET", &path, &Value::Null).1
+}
+
+/// Starts the proxy in the middle of the trouble, which it may not be able to do; what it admits.
+fn starts_in_trouble(proxy: &mut Proxy, target: &Target) -> (bool, bool) {
+    // By its log: a start that waits for the store is asked so often that a connection to its port
+    // would meet itself.
+    let starts = |proxy: &Proxy| logged(proxy, "clients may connect");
+    let before = starts(proxy);
+    proxy.spawn();
+    let ended = poll(PATIENCE, || {
+        let listens = starts(proxy) > before;
+        proxy.exit_code().map(Some).or(listens.then_some(None))
+    });
+    match ended.expect("it neither ends nor listens") {
+        Some(code) => {
+            assert_ne!(code, 0);
+            proxy.bury();
+            (false, false)
+        }
+        None => {
+            let seen = admitted(proxy, target);
+            proxy.kill9();
+            seen
+        }
+    }
+}
+
+/// Brings every command to each of its boundaries, has the trouble begin there, kills the proxy in
+/// it, starts it in it and behind it, and replays.
+fn swept_in(mut proxy: Proxy, trouble: &mut Trouble<'_>) {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    for (route, crashes, way) in COMMANDS {
+        let at = |point: &str| {
+            let step = point.strip_prefix("control.").and_then(|name| name.split_once('.'));
+            step.is_some_and(|(_, step)| BOUNDARIES.contains(&step))
+        };
+        for (point, found) in crashes.iter().filter(|(point, _)| at(point)) {
+            let park = Park::arm(&mut proxy, point);
+            let name = format!("old/troubled{}", COUNT.fetch_add(1, Ordering::SeqCst));
+            let target = Target::new(&name);
+            target.brought_before(&proxy, route);
+            let body = target.step(route);
+            let sent = send(&proxy, &target.namespace, &format!("target/{route}"), &body);
+            park.reached();
+            trouble.begin(&proxy);
+            park.open();
+            let settled = poll(PATIENCE, || {
+                let seen = told(&proxy, &target);
+                let told = seen["drain"]["reason"].is_string();
+                let doubt = seen["fence"]["admission"]["indeterminate"] == true;
+                (told || doubt || sent.is_finished()).then_some(())
+            });
+            assert!(settled.is_some(), "{route} at {point}: nothing was said of the trouble");
+            let mut open = vec![admitted(&proxy, &target)];
+            proxy.kill9();
+            let answer = sent.join().unwrap();
+            proxy.set_env(&[]);
+            open.push(starts_in_trouble(&mut proxy, &target));
+            trouble.end();
+            proxy.restart();
+
+            let seen = told(&proxy, &target);
+            let state = seen["fence"]["state"].as_str().unwrap_or("ABSENT");
+            let from = way.iter().position(|state| state == found).unwrap();
+            let what = format!("{route} at {point}, answered {answer:?}, is {state}");
+            assert!(way[from..].contains(&state), "VIOLATION: {what}");
+            let goal = way[way.len() - 1];
+            let acknowledged = answer.as_ref().is_some_and(|(status, _)| *status == 200);
+            assert!(!acknowledged || state == goal, "VIOLATION: {what}");
+            open.push(admitted(&proxy, &target));
+            let (reads, writes) = admits(state);
+            for (read, write) in open {
+                assert!((reads || !read) && (writes || !write), "VIOLATION: it was open: {what}");
+            }
+            let (status, done) = target.send(&proxy, route, &body);
+            assert_eq!(
+                (status, done["outcome"].as_str()),
+                (200, Some("APPLIED")),
+                "{what}: {done}"
+            );
+            assert_eq!(done["fence"]["state"], goal, "{what}");
+            assert_eq!(admitted(&proxy, &target), admits(goal), "{what}");
+        }
+    }
+}
+
+#[test]
+fn acceptance_10_every_command_of_a_target_survives_a_full_disk_at_every_step() {
+    let Some(disk) = Disk::new() else { return };
+    swept_in(disk.proxy(), &mut Trouble::Full(&disk));
+}
+
+#[test]
+fn acceptance_10_every_command_of_a_target_survives_a_read_only_disk_at_every_step() {
+    let Some(disk) = Disk::new() else { return };
+    swept_in(disk.proxy(), &mut Trouble::ReadOnly(&disk));
+}
+
+#[test]
+fn acceptance_10_every_command_of_a_target_survives_a_locked_store_at_every_step() {
+    swept_in(Proxy::start(PgCluster::shared()), &mut Trouble::Locked(None));
 }

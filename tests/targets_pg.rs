@@ -262,7 +262,7 @@ fn acceptance_17_an_orchestrators_whole_run() {
     // The secret was shown once, and is nowhere.
     let random = secret.strip_prefix("fwc_").unwrap();
     let log = std::fs::read_to_string(proxy.log_file()).unwrap();
-    assert!(log.contains("a capability was given out") && !log.contains(random));
+    assert!(log.contains("namespace_fence_capability") && !log.contains(random));
     for file in std::fs::read_dir(proxy.state_dir()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {
@@ -610,5 +610,44 @@ fn acceptance_11_a_creation_that_is_known_not_to_have_landed_stays_closed_until_
         assert_eq!(meets(&proxy, database(&target), "wire", "SELECT 1"), "ZF005", "{plan}");
         applied(&target.send(&proxy, CREATE, &body));
         assert_eq!(target.state(&proxy), QUARANTINED, "{plan}");
+    }
+}
+
+/// Two faults at once: what becomes of the opening's commit, and the proxy that dies before its
+/// answer. First in the command itself, then in its replay.
+#[test]
+fn acceptance_10_an_opening_whose_commit_is_in_doubt_and_whose_proxy_dies() {
+    let mut proxy = Proxy::start(PgCluster::shared());
+    let dies_at = "control.enable_writes.before_response";
+    let (lost, landed) = ("store.before_commit", "store.after_commit");
+    for (first, pass, found, again) in [
+        ("store.before_begin", 6, targets::WRITE_FENCED, landed),
+        (lost, 6, targets::WRITE_FENCED, lost),
+        (landed, 6, WRITABLE, lost),
+        (landed, 6, WRITABLE, landed),
+        ("marker.before_write", 8, WRITABLE, landed),
+        ("marker.before_rename", 8, WRITABLE, lost),
+    ] {
+        let plan = |first: &str, pass: u32| format!("{first}@{pass}=error,{dies_at}");
+        let what = format!("{first}, then {again}");
+        targets::arm(&mut proxy, &plan(first, pass));
+        let target = Target::new(&unused());
+        target.brought_before(&proxy, ENABLE);
+        let body = target.step(ENABLE);
+        targets::dies(&mut proxy, &target.path(ENABLE), &body, &what);
+        assert_eq!(target.state(&proxy), found, "VIOLATION: {what}");
+        holds(&proxy, &target, found, &what);
+
+        targets::arm(&mut proxy, &plan(again, 1));
+        targets::dies(&mut proxy, &target.path(ENABLE), &body, &what);
+        let done = found == WRITABLE || again == landed;
+        let found = if done { WRITABLE } else { targets::WRITE_FENCED };
+        assert_eq!(target.state(&proxy), found, "VIOLATION: {what}");
+        holds(&proxy, &target, found, &what);
+
+        let answer = target.send(&proxy, ENABLE, &body);
+        assert_eq!(applied(&answer)["replayed"], done, "{what}");
+        assert_eq!(answer.1["fence"]["revision"], 6, "{what}");
+        holds(&proxy, &target, WRITABLE, &what);
     }
 }

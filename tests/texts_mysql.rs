@@ -30,6 +30,10 @@ on_both!(
     a_text_that_is_read_two_ways_is_prepared_as_the_stricter,
     a_setting_beside_one_that_is_not_known_hides_nothing,
     what_runs_while_a_text_is_prepared_writes_nothing,
+    what_lists_other_schemas_writes_nothing,
+    a_drop_of_another_schema_leaves_the_session_where_it_is,
+    a_failing_procedure_of_another_schema_leaves_the_session_where_it_is,
+    a_statement_that_is_prepared_anew_writes_nothing,
     a_refused_write_holds_up_no_other_fence,
     a_failed_setting_leaves_no_session_read_only,
     a_refusal_by_the_guard_in_an_open_schema_has_the_fences_code,
@@ -364,6 +368,84 @@ fn what_runs_while_a_text_is_prepared_writes_nothing(flavour: MyFlavour) {
         tries(home);
         assert_eq!(rig.everything(), written, "VIOLATION: from {home}");
     }
+}
+
+fn what_lists_other_schemas_writes_nothing(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let mut direct = MyWire::connect(rig.cluster.port(), "wire", &rig.db);
+    for sql in [
+        "CREATE FUNCTION qf() RETURNS int DETERMINISTIC MODIFIES SQL DATA \
+             BEGIN INSERT INTO t VALUES (9); RETURN 1; END",
+        "CREATE VIEW qv AS SELECT ROUND(1.55, qf()) AS n",
+    ] {
+        direct.query(sql).ok();
+    }
+    let texts = [
+        "SELECT COUNT(*) FROM information_schema.columns".to_owned(),
+        format!("SELECT * FROM information_schema.views WHERE table_schema = '{}'", rig.db),
+        "SET @n = (SELECT COUNT(*) FROM `INFORMATION_SCHEMA`.columns)".to_owned(),
+        format!("INSERT INTO {}.t SELECT COUNT(*) FROM information_schema.columns", rig.other),
+        "USE information_schema".to_owned(),
+        "SELECT COUNT(*) FROM columns".to_owned(),
+    ];
+    let mut client = rig.client(&rig.other);
+    direct.query(&format!("CREATE TABLE {}.t (n int)", rig.other)).ok();
+    let before = rig.everything();
+    client.query(&texts[0]).ok();
+    // Else this shows nothing.
+    assert!(flavour == MyFlavour::MySql || before != rig.everything());
+    rig.stays_out(&mut client, &texts.each_ref().map(String::as_str));
+    let mut nowhere = rig.client("");
+    let before = rig.everything();
+    drop(nowhere.query(&texts[0]));
+    assert_eq!(rig.everything(), before, "VIOLATION");
+}
+
+fn a_drop_of_another_schema_leaves_the_session_where_it_is(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    for more in [0, flag::SESSION_TRACK] {
+        let login = MyLogin::of("wire", &rig.db).with(more);
+        let mut client = MyWire::login(rig.proxy.port(), &login).unwrap();
+        client.query(&format!("DROP DATABASE {}", rig.cluster.fresh_db())).ok();
+        let operation = rig.fence(&rig.db);
+        let before = rig.everything();
+        assert_eq!(client.query("CREATE TABLE sneak SELECT 1 AS z").code(), 9701, "VIOLATION");
+        assert_eq!(rig.everything(), before, "VIOLATION");
+        rig.unfence(&rig.db, &operation);
+    }
+}
+
+fn a_failing_procedure_of_another_schema_leaves_the_session_where_it_is(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let mut direct = MyWire::connect(rig.cluster.port(), "wire", &rig.other);
+    let fails = "CREATE PROCEDURE fails() BEGIN SELECT 1; SIGNAL SQLSTATE '45000'; END";
+    direct.query(fails).ok();
+    let login = MyLogin::of("wire", &rig.db).with(flag::SESSION_TRACK | flag::DEPRECATE_EOF);
+    let mut client = MyWire::login(rig.proxy.port(), &login).unwrap();
+    assert_eq!(client.query(&format!("CALL {}.fails()", rig.other)).code(), 1644);
+    rig.stays_out(&mut client, &["CREATE TABLE sneak SELECT 1 AS z", "INSERT INTO t VALUES (7)"]);
+}
+
+fn a_statement_that_is_prepared_anew_writes_nothing(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let (db, other) = (&rig.db, &rig.other);
+    let mut direct = MyWire::connect(rig.cluster.port(), "wire", other);
+    direct.query("CREATE TABLE o (n int)").ok();
+    direct.query("INSERT INTO o VALUES (1)").ok();
+    direct.query(&format!("INSERT INTO {db}.t VALUES (1)")).ok();
+    let mut client = rig.client(other);
+    client.query("SET sql_mode = ''").ok();
+    let text = format!(
+        r"update o join (select '\' as c) q join {db}.t set {db}.t.n = 9 -- ' as c) q set o.n = 1"
+    );
+    let prepared = client.prepare(&text).unwrap().unwrap();
+    client.query("SET sql_mode = 'NO_BACKSLASH_ESCAPES'").ok();
+    let before = rig.everything();
+    rig.fence(db);
+    direct.query("ALTER TABLE o ADD COLUMN m int").ok();
+    client.command(&prepared.execute(&[]));
+    let answer = client.answer(&[]).unwrap();
+    assert_eq!(rig.everything(), before, "VIOLATION: {answer:?}");
 }
 
 fn a_refused_write_holds_up_no_other_fence(flavour: MyFlavour) {

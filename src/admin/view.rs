@@ -24,7 +24,7 @@ use crate::fence::record::{
     ReadEvidence, Validation, WrittenBy,
 };
 use crate::fence::state::FenceState;
-use crate::gate::capability::Issued;
+use crate::gate::capability::{Issued, Listed};
 
 /// How things are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,8 @@ pub fn fence(sight: &Sight) -> Value {
         ("admission", admission(&sight.admission)),
         ("held", held(&sight.held)),
         ("engine_lock", sight.lock.as_ref().map_or(Value::Null, lock)),
+        ("capabilities", listed(&sight.capabilities)),
+        ("writable_targets", names(&sight.writable_targets)),
         ("server", server(&sight.server)),
         (
             "provenance",
@@ -427,6 +429,7 @@ fn namespace_line(line: &NamespaceLine, shown: Shown) -> Value {
         "orphans": line.orphans,
         "blockers": blockers,
         "drain": report,
+        "capabilities": listed(&line.capabilities),
         "routes": line.routes,
         "detail": line.unavailable.as_ref().map(|(detail, _)| detail.name()),
         "reason": line.unavailable.as_ref().map(|(_, reason)| reason),
@@ -508,12 +511,32 @@ pub fn capabilities(capabilities: &Capabilities) -> Value {
     })
 }
 
+fn names(namespaces: &[Namespace]) -> Value {
+    json!(namespaces.iter().map(Namespace::to_string).collect::<Vec<_>>())
+}
+
+/// Live capabilities. Their secrets aren't known any more.
+fn listed(capabilities: &[Listed]) -> Value {
+    let one = |one: &Listed| {
+        json!({
+            "number": one.number,
+            "purpose": one.purpose.name(),
+            "operation_id": one.operation.to_string(),
+            "revision": one.revision.0,
+            "issued_at": at(one.issued_at_ms),
+            "sessions": one.sessions,
+        })
+    };
+    json!(capabilities.iter().map(one).collect::<Vec<_>>())
+}
+
 /// A capability that was just given out: the only place where its secret is shown.
 #[must_use]
 pub fn issued(issued: &Issued) -> Value {
     let capability = issued.capability();
     json!({
         "namespace": capability.namespace().to_string(),
+        "number": capability.number(),
         "purpose": capability.purpose().name(),
         "operation_id": capability.operation().to_string(),
         "revision": capability.revision().0,

@@ -83,11 +83,17 @@ pub enum Removable {
     FreshRights,
     /// A control account that could do harm by imported code asks nothing where there is any.
     ImportedCode,
+    /// A validation is of the database that was made for the target, by the engine's word.
+    TargetIdentity,
+    /// An import has not ended while an event of its schema is enabled.
+    EventCheck,
+    /// An aborted target's gate is asked by what may name it: without it, by what does alone.
+    AbortedGate,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -122,6 +128,9 @@ impl Removable {
         Self::CapabilitySecret,
         Self::FreshRights,
         Self::ImportedCode,
+        Self::TargetIdentity,
+        Self::EventCheck,
+        Self::AbortedGate,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -162,6 +171,9 @@ impl Removable {
             Self::CapabilitySecret => "capability-secret",
             Self::FreshRights => "fresh-rights",
             Self::ImportedCode => "imported-code",
+            Self::TargetIdentity => "target-identity",
+            Self::EventCheck => "event-check",
+            Self::AbortedGate => "aborted-gate",
         }
     }
 

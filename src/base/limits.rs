@@ -254,6 +254,9 @@ pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 /// How long after its time a drain may still wait for an answer of the engine that is under way,
 /// in milliseconds; then it answers DRAINING without it.
 pub const DRAIN_ANSWER_GRACE_MS: u64 = 5_000;
+/// How long the word of an engine holds for those who ask whether the proxy is ready, and how long
+/// the engine has for it, in milliseconds.
+pub const HEALTH_ASK_MS: u64 = 5_000;
 /// Longest pause between two looks of a drain at the engine, in milliseconds.
 pub const DRAIN_LOOK_MAX_MS: u64 = 500;
 /// How long a target's creation waits for programs that ran on its engine before its name was

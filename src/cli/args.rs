@@ -113,7 +113,7 @@ pub(super) enum CtlCommand {
     /// Close a source to writes and prove that none is left
     AcquireWriteFence(AcquireArgs),
     /// Open a source to writes again
-    ReleaseWriteFence(CommandArgs),
+    ReleaseWriteFence(ReleaseArgs),
     /// Close a write-fenced source to reads too
     SetReadFence(SetReadArgs),
     /// Open a source to reads again
@@ -168,6 +168,15 @@ pub(super) struct CommandArgs {
     /// What the fence must be now [default: what inspect says]
     #[arg(long, value_name = "STATE@REVISION", value_parser = expectation)]
     pub(super) expect: Option<Expectation>,
+}
+
+#[derive(Args)]
+pub(super) struct ReleaseArgs {
+    #[command(flatten)]
+    pub(super) common: CommandArgs,
+    /// Although a target of this operation takes writes: then both do
+    #[arg(long)]
+    pub(super) beside_target: bool,
 }
 
 #[derive(Args)]

@@ -1,8 +1,9 @@
 //! A small table printer for people.
 //!
-//! Purpose: aligned columns, headings in capitals, no borders; cells are cut to a bounded width and
-//! made harmless. Called by `ctl`. It knows nothing of what it prints, and it does not look at the
-//! terminal's width: the last column is the one that may run long.
+//! Purpose: aligned columns, headings in capitals, no borders; cells are cut to a bounded width,
+//! unless they are the answer to a question, and made harmless. Called by `ctl`. It knows nothing
+//! of what it prints, and it does not look at the terminal's width: the last column is the one that
+//! may run long.
 
 use super::terminal::plain;
 
@@ -12,17 +13,25 @@ const CELL_CHARS_MAX: usize = 80;
 /// Rows under headings.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
+    cell_chars_max: usize,
 }
 
 impl Table {
     /// A table with these headings.
     pub(super) fn new(headings: &[&str]) -> Self {
-        Self { rows: vec![headings.iter().map(|text| (*text).to_owned()).collect()] }
+        let rows = vec![headings.iter().map(|text| (*text).to_owned()).collect()];
+        Self { rows, cell_chars_max: CELL_CHARS_MAX }
+    }
+
+    /// The same with whole cells: for values that are asked for, and not only named.
+    pub(super) fn whole(self) -> Self {
+        Self { cell_chars_max: usize::MAX, ..self }
     }
 
     /// Adds a row; cells without a heading are shown too, missing ones are empty.
     pub(super) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|cell| cut(&plain(cell))).collect());
+        let most = self.cell_chars_max;
+        self.rows.push(cells.iter().map(|cell| cut(&plain(cell), most)).collect());
     }
 
     /// The table as lines without trailing spaces.
@@ -45,11 +54,11 @@ impl Table {
     }
 }
 
-fn cut(text: &str) -> String {
-    if text.chars().count() <= CELL_CHARS_MAX {
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
         return text.to_owned();
     }
-    let head: String = text.chars().take(CELL_CHARS_MAX - 1).collect();
+    let head: String = text.chars().take(most - 1).collect();
     format!("{head}…")
 }
 
@@ -67,5 +76,8 @@ mod tests {
         assert_eq!(lines[..2], ["NAME     N", "old/app  1"]);
         assert!(lines[2].starts_with("é?       xxx") && lines[2].ends_with("x…"), "{text}");
         assert_eq!(lines[2].chars().count(), 9 + CELL_CHARS_MAX);
+        let mut whole = Table::new(&["V"]).whole();
+        whole.row(vec!["x".repeat(1000)]);
+        assert_eq!(whole.render(), format!("V\n{}", "x".repeat(1000)));
     }
 }

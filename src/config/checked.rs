@@ -38,6 +38,8 @@ pub struct Config {
     pub namespaces: BTreeMap<Namespace, Fence>,
     /// `[compat.sqlstate]`: our SQLSTATE to the one that clients get instead.
     pub compat_sqlstate: BTreeMap<String, String>,
+    /// What was accepted and is worth a look, in sentences; see [`Config::notices`].
+    pub(super) notes: Vec<String>,
 }
 
 /// A wire protocol.
@@ -360,7 +362,7 @@ impl Config {
             )
         };
         let listens = self.listens.iter().filter(plain).filter(|_| !engines.is_empty());
-        listens.map(notice).chain(self.admin.notices()).collect()
+        listens.map(notice).chain(self.admin.notices()).chain(self.notes.iter().cloned()).collect()
     }
 }
 

@@ -17,6 +17,10 @@ pub trait Surroundings {
     /// What the system said, or `InvalidData` when the file is larger than [`FILE_BYTES_MAX`].
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
+    /// The permission bits of the file, links followed; `None` where the system has none or doesn't
+    /// say.
+    fn mode(&self, path: &Path) -> Option<u32>;
+
     /// An environment variable; `None` when unset, empty or not UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
@@ -37,6 +41,11 @@ impl Surroundings for Machine {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 1 MiB"));
         }
         Ok(bytes)
+    }
+
+    fn mode(&self, path: &Path) -> Option<u32> {
+        let permissions = std::fs::metadata(path).ok()?.permissions();
+        Some(std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777)
     }
 
     fn variable(&self, name: &str) -> Option<String> {

@@ -24,6 +24,10 @@ impl Surroundings for Fake {
         found.or(any).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
+    fn mode(&self, path: &Path) -> Option<u32> {
+        path.ends_with("open").then_some(0o644)
+    }
+
     fn variable(&self, name: &str) -> Option<String> {
         let any = self.any_file.map(str::to_owned);
         self.variables.get(name).cloned().or(any)
@@ -560,4 +564,40 @@ fn a_listener_without_tls_in_front_of_an_engine_with_it_is_noticed() {
     assert!(notices("require", "require").is_empty());
     assert!(notices("allow", "disable").is_empty());
     assert!(load(SMALL, &generous()).unwrap().notices().is_empty());
+}
+
+#[test]
+fn secrets_that_others_can_read_are_noticed_and_accepted() {
+    let text = |key: &str, password: &str| {
+        format!(
+            "[admin]\nkey_file = \"/etc/{key}\"\nadoption_key_file = \"/etc/a\"\n\
+             [[engine]]\nname = \"old\"\nurl = \"postgres://fw@10.0.0.5/postgres\"\n\
+             password_file = \"/etc/{password}\"\n\
+             [[listen]]\nprotocol = \"postgres\"\naddress = \"127.0.0.1:6432\"\n"
+        )
+    };
+    let notices = |key, password| load(&text(key, password), &generous()).unwrap().notices();
+    assert_eq!(notices("k", "p"), Vec::<String>::new());
+    let found = notices("open", "p");
+    assert!(found.len() == 1 && found[0].starts_with("admin.key_file: /etc/open is"), "{found:?}");
+    assert!(found[0].contains("mode 0644") && found[0].contains("chmod 600"), "{found:?}");
+    assert!(notices("k", "open")[0].starts_with("engine.password_file: "));
+}
+
+#[test]
+fn the_first_of_two_engines_is_taken_and_told() {
+    let text = |more: &str| {
+        format!(
+            "[[engine]]\nname = \"old\"\nurl = \"postgres://fw:s@10.0.0.5/postgres\"\n\
+             [[engine]]\nname = \"new\"\nurl = \"postgres://fw:s@10.0.0.6/postgres\"\n\
+             [[listen]]\nprotocol = \"postgres\"\naddress = \"127.0.0.1:6432\"\n{more}"
+        )
+    };
+    let silent = load(&text(""), &generous()).unwrap();
+    assert_eq!(silent.listens[0].default_engine.as_str(), "old");
+    let found = silent.notices();
+    assert!(found.len() == 1 && found[0].contains("127.0.0.1:6432"), "{found:?}");
+    assert!(found[0].contains("old and new") && found[0].contains("go to old"), "{found:?}");
+    let said = load(&text("default_engine = \"old\"\n"), &generous()).unwrap();
+    assert_eq!(said.notices(), Vec::<String>::new());
 }

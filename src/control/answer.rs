@@ -14,6 +14,7 @@ use crate::fence::receipt::Receipt;
 use crate::fence::record::{DrainPolicy, FenceRecord, Forced, Identity, LockMode, WrittenBy};
 use crate::fence::state::FenceState;
 use crate::fence::transition::ControlRefusal;
+use crate::gate::capability::Listed;
 use crate::gate::drain::Reading;
 use crate::gate::slot::Slot;
 
@@ -72,7 +73,8 @@ pub struct Answer {
     pub sight: Option<Sight>,
     /// The durable answer; on success only.
     pub receipt: Option<Receipt>,
-    /// What happened, to what, and what to do; on errors, and as the reason of DRAINING.
+    /// What happened, to what, and what to do; on errors, as the reason of DRAINING, and where a
+    /// success leaves something to know.
     pub message: Option<String>,
 }
 
@@ -145,6 +147,10 @@ pub struct Sight {
     pub drain: DrainReport,
     /// The engine lock behind the fence, where one is wanted.
     pub lock: Option<LockReport>,
+    /// The capabilities that are alive, oldest first; none outside a target's life.
+    pub capabilities: Vec<Listed>,
+    /// Of a source that isn't released: targets of the same operation that take writes, or may.
+    pub writable_targets: Vec<Namespace>,
     /// Whether marker and record agree; `None` without a record.
     pub marker_consistent: Option<bool>,
     /// This process.
@@ -345,6 +351,8 @@ pub struct NamespaceLine {
     pub held: HeldReport,
     /// The drain, where one runs.
     pub drain: DrainReport,
+    /// The capabilities that are alive, oldest first.
+    pub capabilities: Vec<Listed>,
     /// Names that clients use for it.
     pub routes: Vec<String>,
     /// Why its state is unknown.

@@ -50,7 +50,7 @@ struct Answers<'a> {
 }
 
 /// Asks with a bound; `None` where there is no answer.
-async fn bounded<T, E: std::fmt::Display>(
+pub(super) async fn bounded<T, E: std::fmt::Display>(
     engine: &EngineName,
     question: impl Future<Output = Result<T, E>>,
 ) -> Option<T> {

@@ -52,7 +52,8 @@ pub(super) struct Ticket {
     pub(super) receipt: Receipt,
     /// Whether it was found rather than made.
     pub(super) replayed: bool,
-    /// The database that the fence was acquired on; `None` for a target.
+    /// The database that the fence was acquired on, or that was made for a target; `None` for a
+    /// target of an earlier build.
     pub(super) identity: Option<Identity>,
     /// The command's policy.
     pub(super) policy: DrainPolicy,
@@ -442,7 +443,9 @@ impl Run<'_> {
             Ok(CensusAnswer::Clear(clear)) => match &self.ticket.identity {
                 // Before its tables are locked and its log is written to.
                 Some(was) if !was.is_met_by(&clear.identity) => {
-                    let words = another_database(&self.line.namespace, was, &clear.identity);
+                    let role = self.ticket.receipt.state_after.role();
+                    let now = &clear.identity;
+                    let words = another_database(&self.line.namespace, role, was, now);
                     self.is_another(words);
                     self.rest().await?;
                     Ok(None)
@@ -512,7 +515,7 @@ impl Run<'_> {
     }
 
     /// Whether what is drained is a target's import.
-    fn is_import(&self) -> bool {
+    pub(super) fn is_import(&self) -> bool {
         self.ticket.receipt.kind == CommandKind::SealTargetImport
     }
 

@@ -26,6 +26,7 @@ use dashmap::DashMap;
 
 use super::answer::{Answer, AnswerCode};
 use super::doubles::Seen;
+use super::health::Health;
 use super::line::{Awaited, Entered, Line, Request};
 use super::lock_keeper::LockKeeper;
 use super::port::EnginePort;
@@ -88,6 +89,8 @@ pub struct Control {
     pub(super) looking: tokio::sync::Mutex<Seen>,
     /// Which run of each engine was seen last.
     pub(super) runs: Runs,
+    /// How engines answered last, for people.
+    pub(super) health: Health,
     lines: DashMap<Namespace, Arc<Line>>,
 }
 
@@ -110,6 +113,7 @@ impl Control {
             recovered: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             runs: Runs::default(),
+            health: Health::default(),
             lines: DashMap::new(),
         })
     }

@@ -3,7 +3,7 @@
 //! Purpose: a fence command from request to durable answer ([`fences`]), the drains and their
 //! proofs ([`drain`], [`read_drain`]), targets with their capabilities ([`targets`]), the engine
 //! lock behind a fence ([`lock_keeper`]), what a start finds ([`recovery`]), which namespace a
-//! client means ([`routes`]), and what people are shown ([`status`]).
+//! client means ([`routes`]), and what people are shown ([`status`], `health`).
 //!
 //! Invariants: 3, 5, 7, 8, 10, 11, 13, 15 (`docs/INVARIANTS.md`). Nothing here is advanced,
 //! released or taken over by a timer: deadlines decide when to answer, never what is true.
@@ -11,15 +11,18 @@
 //! Callers: `admin` (commands, views), `wire` (routes), `app` (building, recovery). It speaks to
 //! engines through [`port`] alone, so that every path can be run against a scripted engine.
 
+mod aborted;
 pub mod answer;
 mod doubles;
 pub mod drain;
 pub mod fences;
+mod health;
 pub mod instant;
 mod line;
 pub mod lock_keeper;
 mod lock_waiters;
 pub mod my;
+mod notes;
 pub mod orphans;
 pub mod pg;
 mod points;

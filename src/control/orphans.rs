@@ -101,6 +101,7 @@ impl Control {
             tokio::time::sleep(Duration::from_millis(limits::ORPHAN_SWEEP_MS)).await;
             self.sweep_once().await;
             self.look_again().await;
+            self.look_for_aborted().await;
         }
     }
 

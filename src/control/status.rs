@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::answer::{
-    Admission, BlockerReport, DrainReport, HeldReport, NamespaceLine, ReadLeases, Sight,
-    Unavailable,
+    Admission, BlockerReport, DrainPhase, DrainReport, HeldReport, NamespaceLine, ReadLeases,
+    Sight, Unavailable,
 };
 use super::drain::blocks;
 use super::fences::Control;
@@ -21,9 +21,10 @@ use crate::base::limits;
 use crate::fence::code::Detail;
 use crate::fence::receipt::Receipt;
 use crate::fence::record::{Identity, WrittenBy};
-use crate::fence::state::FenceState;
+use crate::fence::state::{FenceState, Role};
 use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay, Policy, Purpose};
+use crate::gate::capability::Listed;
 use crate::gate::drain::ReadDrain;
 use crate::gate::registry::Gate;
 use crate::gate::slot::Slot;
@@ -224,6 +225,11 @@ impl Control {
         }
     }
 
+    /// The capabilities that are alive at a gate, if there is one.
+    fn capabilities_of(&self, namespace: &Namespace) -> Vec<Listed> {
+        self.gates.known(namespace).map(|gate| gate.capabilities_listed()).unwrap_or_default()
+    }
+
     /// Why nothing is admitted although no fence is up: the engine is, or may be, a fenced one.
     fn why_shut(&self, namespace: &Namespace, state: FenceState) -> Option<Unavailable> {
         let shut = self.gates.shut_engines();
@@ -252,6 +258,12 @@ impl Control {
                 (None, Some(Unavailable { detail, reason, marker }))
             }
         };
+        let writable_targets = match &record {
+            Some(record) if record.role == Role::Source && state != FenceState::Released => {
+                self.writable_targets(record.operation)
+            }
+            Some(_) | None => Vec::new(),
+        };
         Sight {
             namespace: namespace.clone(),
             state,
@@ -263,6 +275,8 @@ impl Control {
             held: self.held_report(namespace),
             drain: self.drain_report(namespace),
             lock: self.locks.report(namespace),
+            capabilities: self.capabilities_of(namespace),
+            writable_targets,
             marker_consistent,
             server: self.written_by(),
         }
@@ -367,7 +381,8 @@ impl Control {
         let mut names: std::collections::BTreeSet<Namespace> =
             self.gates.all().iter().map(|gate| gate.namespace().clone()).collect();
         names.extend(table.routes.values().cloned());
-        names.into_iter().map(|namespace| self.line_of(namespace)).collect()
+        // A statement that names a database gives it a gate; that alone is nothing to show.
+        names.into_iter().map(|namespace| self.line_of(namespace)).filter(is_something).collect()
     }
 
     fn line_of(&self, namespace: Namespace) -> NamespaceLine {
@@ -388,6 +403,7 @@ impl Control {
             orphans: slots.iter().filter(|slot| slot.is_abandoned()).count() as u64,
             held: self.held_report(&namespace),
             drain: self.drain_report(&namespace),
+            capabilities: self.capabilities_of(&namespace),
             routes: self.routes.table().leading_to(&namespace),
             unavailable: self.known_line(&namespace).and_then(|line| line.unavailable()).or_else(
                 || {
@@ -512,10 +528,21 @@ fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> D
     }
 }
 
-const fn role_label(role: crate::fence::state::Role) -> &'static str {
+/// Whether there is anything to say about a namespace beyond its name.
+fn is_something(line: &NamespaceLine) -> bool {
+    line.state != FenceState::Unfenced
+        || line.admission.indeterminate.is_some()
+        || line.unavailable.is_some()
+        || !line.routes.is_empty()
+        || line.sessions > 0
+        || line.held.programs > 0
+        || line.drain.phase != DrainPhase::Idle
+}
+
+const fn role_label(role: Role) -> &'static str {
     match role {
-        crate::fence::state::Role::Source => "source",
-        crate::fence::state::Role::Target => "target",
+        Role::Source => "source",
+        Role::Target => "target",
     }
 }
 

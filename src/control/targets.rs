@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::Answer;
+use super::answer::{Answer, AnswerCode};
 use super::fences::Control;
 use super::line::Line;
 use super::points::Point;
@@ -21,17 +21,18 @@ use super::port::{EnginePort, LiveDatabase};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Namespace, OperationId, Revision, SessionId};
 use crate::base::limits;
-use crate::engine::{CreateError, NewDatabase, ReadError, ReadTable};
+use crate::engine::{CreateError, EngineError, NewDatabase, ReadError, ReadTable};
 use crate::fence::code::{ControlCode, Denial, Detail};
 use crate::fence::command::{Arguments, Command, CommandKind};
-use crate::fence::record::{FenceRecord, Identity, InFlight};
-use crate::fence::state::FenceState;
+use crate::fence::record::{FenceRecord, Identity, InFlight, another_database};
+use crate::fence::state::{FenceState, Role};
 use crate::fence::transition::{ControlRefusal, ControlView};
 use crate::fence::verdict::{Overlay, Purpose};
 use crate::gate::capability::{Capability, IssueError, Issued};
 use crate::gate::programs::Programs;
 use crate::gate::registry::Gate;
 use crate::store::reconcile::Reconciled;
+use crate::telemetry::audit::{CapabilityEvent, audit_capability};
 
 /// Why a capability or an answer isn't given.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -151,7 +152,8 @@ impl Control {
         making.make(record, &wanted).await
     }
 
-    /// Gives out a capability. The secret is in the answer and nowhere else.
+    /// Gives out a capability. The secret is in the answer and nowhere else. Whatever the answer
+    /// is, there is one audit event of it; only while fences are still being read there is none.
     ///
     /// # Errors
     /// [`TargetError`]; nothing was given.
@@ -162,14 +164,50 @@ impl Control {
         operation: OperationId,
         revision: Revision,
     ) -> Result<Issued, TargetError> {
-        let issued = self.given(namespace, purpose, operation, revision, |gate| {
-            gate.issue(purpose, operation, revision)
-        })?;
-        tracing::info!(
-            %namespace, %operation, revision = revision.0, purpose = purpose.name(),
-            "a capability was given out"
-        );
-        Ok(issued)
+        let now_ms = self.clock.now_ms();
+        let answer = self.given(namespace, purpose, operation, revision, |gate| {
+            gate.issue(purpose, operation, revision, now_ms)
+        });
+        if self.ready() {
+            self.tell_capability(namespace, purpose, operation, revision, &answer);
+        }
+        answer
+    }
+
+    /// The audit event of a request for a capability.
+    fn tell_capability(
+        &self,
+        namespace: &Namespace,
+        purpose: Purpose,
+        operation: OperationId,
+        expected: Revision,
+        answer: &Result<Issued, TargetError>,
+    ) {
+        let (outcome, detail) = match answer {
+            Ok(_) => (ControlCode::Applied.name(), None),
+            Err(TargetError::Refused(refusal)) => (refusal.code.name(), refusal.detail),
+            Err(TargetError::Failed(_)) => (AnswerCode::Failed.name(), None),
+        };
+        let issued = answer.as_ref().ok();
+        let error = answer.as_ref().err().map(ToString::to_string);
+        let policy = self.gates.known(namespace).map(|gate| gate.published().policy.clone());
+        let state = policy.as_ref().map_or(FenceState::Unfenced, |policy| policy.state);
+        // What was given out says where it was given; the target may have moved since.
+        let at = issued.map(|issued| issued.capability().revision());
+        let at = at.or_else(|| policy.map(|policy| policy.revision)).unwrap_or(Revision(0));
+        audit_capability(&CapabilityEvent {
+            namespace: &namespace.to_string(),
+            operation_id: &operation.to_string(),
+            purpose: purpose.name(),
+            outcome,
+            detail: detail.map(Detail::name),
+            capability: issued.map(|issued| issued.capability().number()),
+            state: state.name(),
+            revision: at.0,
+            expected_revision: error.as_ref().map(|_| expected.0),
+            server_instance: &self.settings.instance,
+            error: error.as_deref(),
+        });
     }
 
     /// What a gate gives, or why not, in the contract's words.
@@ -237,8 +275,9 @@ impl Control {
     /// # Errors
     /// [`TargetError`]: OPERATION_CAPABILITY_REQUIRED for what writes, in other states, and where
     /// imported code could run with the control account's rights, FENCE_REVISION_MISMATCH where the
-    /// target has moved, also while the question was answered; `invalid_argument` for SQL that
-    /// can't be run and answers that are too large.
+    /// target has moved, also while the question was answered; `namespace_identity_mismatch` where
+    /// another database answers to the name, before the question or behind it; `invalid_argument`
+    /// for SQL that can't be run and answers that are too large.
     ///
     /// # Cancel safety
     /// Cancel safe: the question's own connection is closed.
@@ -271,6 +310,9 @@ impl Control {
             let message = format!("there is no engine {} in the configuration", namespace.engine());
             return Err(TargetError::Failed(message));
         };
+        let identity = self.made_as(namespace).await?;
+        // Before it: nothing is asked of a stranger. Behind it: none came in between.
+        must_be(engine.as_ref(), namespace, identity.as_ref()).await?;
         let answered = engine.read(namespace, &query.statements).await;
         let tables = answered.map_err(|error| match error {
             ReadError::Writes { .. } | ReadError::ImportedCode { .. } => {
@@ -281,6 +323,7 @@ impl Control {
             }
             ReadError::Engine(error) => TargetError::Failed(error.to_string()),
         })?;
+        must_be(engine.as_ref(), namespace, identity.as_ref()).await?;
         if !lent.capability.is_live() {
             let message = format!(
                 "{namespace} moved on while the question was answered, so the answer is not given; \
@@ -289,6 +332,50 @@ impl Control {
             return Err(refused(ControlCode::RevisionMismatch, None, message));
         }
         Ok(tables)
+    }
+
+    /// The database that was made for a target, by its record; `None` for one of an earlier build.
+    async fn made_as(&self, namespace: &Namespace) -> Result<Option<Identity>, TargetError> {
+        let truth = self.truth(namespace, false).await;
+        let truth = truth.map_err(|error| TargetError::Failed(error.to_string()))?;
+        Ok(truth.view.record().and_then(|record| record.identity.clone()))
+    }
+}
+
+/// Whether the database behind a target's name is the one that was made for it, by the engine's own
+/// word now; if not, why. Where the record doesn't say which was made there is nothing to compare.
+///
+/// # Errors
+/// The engine's: nothing is known then.
+pub(super) async fn is_another(
+    engine: &dyn EnginePort,
+    namespace: &Namespace,
+    made: Option<&Identity>,
+) -> Result<Option<ControlRefusal>, EngineError> {
+    let Some(made) = made.filter(|_| !removed(Removable::TargetIdentity)) else {
+        return Ok(None);
+    };
+    let message = match engine.identity(namespace).await? {
+        LiveDatabase::Exists(live) if made.is_met_by(&live) => return Ok(None),
+        LiveDatabase::Exists(live) => another_database(namespace, Some(Role::Target), made, &live),
+        LiveDatabase::Missing => format!(
+            "there is no database behind {namespace} any more; the target was made as {made}. \
+             Have the name lead to that database again, or abort this target and create another"
+        ),
+    };
+    let (code, detail) = (ControlCode::PreconditionFailed, Detail::NamespaceIdentityMismatch);
+    Ok(Some(ControlRefusal { code, detail: Some(detail), message }))
+}
+
+async fn must_be(
+    engine: &dyn EnginePort,
+    namespace: &Namespace,
+    made: Option<&Identity>,
+) -> Result<(), TargetError> {
+    match is_another(engine, namespace, made).await {
+        Ok(None) => Ok(()),
+        Ok(Some(refusal)) => Err(TargetError::Refused(refusal)),
+        Err(error) => Err(TargetError::Failed(error.to_string())),
     }
 }
 

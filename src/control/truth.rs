@@ -106,7 +106,10 @@ impl Control {
             return;
         }
         line.set_unavailable(None);
-        let active = record.filter(|record| record.state.is_active());
+        // An aborted target is never ended: its age would be told, and alerted on, for ever.
+        let active = record
+            .filter(|record| record.state.is_active())
+            .filter(|record| record.state != FenceState::TargetAborted);
         line.set_active_since_ms(active.map(|record| record.created_at_ms));
         line.publish(record.map_or(Revision(0), |record| record.revision));
         self.metrics.changes.stir();

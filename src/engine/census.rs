@@ -42,6 +42,8 @@ pub struct ProxyView {
     pub orphans: Vec<Orphan>,
     /// Whether sessions that bypass the proxy block even when they are idle.
     pub sole_path_required: bool,
+    /// Whether what is drained is a target's import: no lock will keep out what runs by itself.
+    pub is_import: bool,
     /// Backends of the operation itself, such as its copy jobs; exempt by identity.
     pub operation_backends: Vec<BackendKey>,
     /// Replication slots of the operation; a walsender that streams one of them is exempt.
@@ -129,6 +131,8 @@ pub enum Why {
     HoldsTableLock,
     /// It was killed and is still undoing its work, or finishing what it can't undo.
     RollingBack,
+    /// An event of an import that is enabled: the engine runs it by itself (MySQL, MariaDB).
+    Event,
 }
 
 impl Why {
@@ -145,6 +149,7 @@ impl Why {
             Self::DirectIdle => "direct_idle",
             Self::HoldsTableLock => "holds_table_lock",
             Self::RollingBack => "rolling_back",
+            Self::Event => "event",
         }
     }
 
@@ -170,6 +175,10 @@ impl Why {
             Self::DirectIdle => "it is connected around the proxy, which sole_path forbids",
             Self::HoldsTableLock => "it holds a lock that the engine lock has to wait for",
             Self::RollingBack => "it was ended and is still rolling back; wait until it is gone",
+            Self::Event => {
+                "an event of the import is enabled and would write behind the seal; ALTER EVENT it \
+                 to DISABLE around the proxy (before the seal: in the import itself)"
+            }
         }
     }
 }
@@ -201,7 +210,7 @@ pub struct Blocker {
     pub age_ms: Option<u64>,
     /// Its last statement, cut to a bound; may hold literals of the application.
     pub statement: String,
-    /// The prepared transaction's identifier, or the table whose lock it holds.
+    /// The prepared transaction's identifier, the table whose lock it holds, or the event.
     pub object: Option<String>,
 }
 

@@ -32,6 +32,7 @@ pub mod boundary;
 mod census;
 mod closure;
 mod connect;
+mod events;
 mod holder;
 mod judge;
 pub mod lock;

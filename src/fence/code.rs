@@ -167,7 +167,7 @@ const DENIALS: [DenialRow; 13] = [
         detail: None,
         http_status: 423,
         sentence: "this database is the target of a move and is not published",
-        hint: "Use the source until the move publishes this target.",
+        hint: "Use the source until this target is published; an aborted one never is.",
     },
     DenialRow {
         sqlstate: "ZF005",

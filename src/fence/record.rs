@@ -43,13 +43,28 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// What is said when the database behind a fence's name isn't the one that was acquired.
+/// What is said when the database behind a fence's name isn't the one that was acquired, or the one
+/// that was made for a target, which has no release.
 #[must_use]
-pub fn another_database(namespace: &Namespace, was: &Identity, now: &Identity) -> String {
+pub fn another_database(
+    namespace: &Namespace,
+    role: Option<Role>,
+    was: &Identity,
+    now: &Identity,
+) -> String {
+    let (what, then) = match role {
+        Some(Role::Target) => (
+            "the target was made as",
+            "Have the name lead to that database again, or abort this target and create another",
+        ),
+        Some(Role::Source) | None => (
+            "the fence was acquired on",
+            "Release this fence, and acquire it anew on the database that you mean",
+        ),
+    };
     format!(
-        "the engine behind {namespace} is another one now: {now}, the fence was acquired on {was}. \
-         Nothing is proven about either. Release this fence, and acquire it anew on the database \
-         that you mean"
+        "the engine behind {namespace} is another one now: {now}, {what} {was}. Nothing is proven \
+         about either. {then}"
     )
 }
 

@@ -282,9 +282,14 @@ impl Request<'_> {
             return Err(ControlRefusal::precondition(
                 Detail::NamespaceExists,
                 format!(
-                    "{} exists (state {state}) and a target must be made under a name that nothing \
-                     uses; choose another name",
-                    self.command.namespace
+                    "{} exists (state {state}{}) and a target must be made under a name that \
+                     nothing uses; choose another name",
+                    self.command.namespace,
+                    if state == FenceState::TargetAborted {
+                        ": an aborted target's name isn't freed"
+                    } else {
+                        ""
+                    }
                 ),
             ));
         }
@@ -372,11 +377,9 @@ impl Request<'_> {
     }
 
     fn invalid(&self, state: FenceState, detail: Option<Detail>, why: &str) -> ControlRefusal {
-        let legal: Vec<&str> = CommandKind::ALL
-            .into_iter()
-            .filter(|kind| is_legal(*kind, state))
-            .map(CommandKind::word)
-            .collect();
+        let commands = CommandKind::ALL.into_iter().filter(|kind| is_legal(*kind, state));
+        let legal: Vec<&str> =
+            commands.map(CommandKind::word).chain(questions(state).iter().copied()).collect();
         let legal = if legal.is_empty() { "none".to_owned() } else { legal.join(", ") };
         let whose = match detail {
             Some(Detail::OperationFinished) => "legal now for a new operation",
@@ -439,6 +442,28 @@ const fn commandable_as(state: FenceState) -> Role {
         | FenceState::TargetAborted
         // Never reached with this state: unavailability is decided before roles are.
         | FenceState::UnknownUnavailable => Role::Target,
+    }
+}
+
+/// What a target's owner may ask for beside commands, by the names that `ctl` has for it.
+const fn questions(state: FenceState) -> &'static [&'static str] {
+    use FenceState as S;
+    match state {
+        S::TargetQuarantined => &["import-capability"],
+        S::TargetValidating | S::TargetWriteFenced => {
+            &["import-capability --purpose validation", "validation-query"]
+        }
+        S::Unfenced
+        | S::Absent
+        | S::SourceDraining
+        | S::SourceWriteFenced
+        | S::SourceReadDraining
+        | S::SourceReadFenced
+        | S::Released
+        | S::TargetImportDraining
+        | S::TargetWritable
+        | S::TargetAborted
+        | S::UnknownUnavailable => &[],
     }
 }
 

@@ -20,7 +20,7 @@ use crate::gate::capability::Capability;
 use crate::gate::lease::Lease;
 use crate::gate::registry::{Gate, Published};
 use crate::gate::shared::spin;
-use crate::gate::slot::{Card, Running, Slot, Stamp};
+use crate::gate::slot::{Bears, Card, Running, Slot, Stamp};
 use crate::gate::word::Word;
 use crate::sql::StatementClass;
 
@@ -82,8 +82,8 @@ impl Seat {
         let (slot, gate) = (&self.slot, Arc::clone(&self.gate));
         debug_assert!(slot.stamp().is_none(), "a lease would be out of the drains' sight");
         let (card, bell) = ((*slot.card()).clone(), Arc::clone(&slot.ordered));
-        let purpose = Some(capability.purpose());
-        let bearing = Arc::new(Slot::with_bell(slot.id(), card, bell, purpose));
+        let bears = Bears { number: capability.number(), purpose: capability.purpose() };
+        let bearing = Arc::new(Slot::with_bell(slot.id(), card, bell, Some(bears)));
         bearing.has_backend_of(slot);
         gate.join(Arc::clone(&bearing));
         Arc::new(Self { gate, slot: bearing, capability: Some(capability) })

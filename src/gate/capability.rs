@@ -13,7 +13,7 @@
 //! Invariant 15 (`docs/INVARIANTS.md`). Callers: `control` issues, `wire` presents. What a secret
 //! looks like on a wire, and keeping it from engine and log, is the wire's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
@@ -29,6 +29,7 @@ use crate::fence::code::Denial;
 pub use crate::fence::verdict::Purpose;
 use crate::fence::verdict::{Overlay, Policy};
 use crate::gate::registry::Gate;
+use crate::gate::slot::Slot;
 
 /// What every capability's secret begins with, so that one that leaked is recognised.
 pub const SECRET_PREFIX: &str = "fwc_";
@@ -40,6 +41,8 @@ struct Grant {
     purpose: Purpose,
     operation: OperationId,
     revision: Revision,
+    /// Which of this gate's it is, from 1 in each run of the proxy.
+    number: u64,
     live: AtomicBool,
 }
 
@@ -70,6 +73,13 @@ impl Capability {
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.0.revision
+    }
+
+    /// Which of its gate's capabilities it is: 1, 2, … in each run of the proxy. It names one
+    /// where it is listed and in the audit trail, and opens nothing.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// Whether it still counts: nothing about the target has moved since it was given. Once it
@@ -155,6 +165,25 @@ pub enum IssueError {
 struct Kept {
     digest: Option<[u8; 32]>,
     capability: Capability,
+    /// When it was given out, in milliseconds since the epoch. Shown, never judged by.
+    issued_at_ms: u64,
+}
+
+/// A live capability as it is listed: everything but what would let somebody show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// See [`Capability::number`].
+    pub number: u64,
+    /// What for.
+    pub purpose: Purpose,
+    /// Whose.
+    pub operation: OperationId,
+    /// At which revision of the record.
+    pub revision: Revision,
+    /// When it was given out, in milliseconds since the epoch.
+    pub issued_at_ms: u64,
+    /// How many sessions bear it now.
+    pub sessions: u64,
 }
 
 /// The capabilities alive at one gate.
@@ -162,6 +191,8 @@ struct Kept {
 pub(super) struct Capabilities {
     /// Guards the list. Taken inside the gate's own lock, and never the other way round.
     kept: Mutex<Vec<Kept>>,
+    /// How many were ever given out with a secret.
+    given: AtomicU64,
 }
 
 impl Capabilities {
@@ -185,7 +216,8 @@ impl Capabilities {
     }
 
     /// Those with a secret and those without are counted apart.
-    fn keep(&self, digest: Option<[u8; 32]>, capability: Capability) -> Result<(), IssueError> {
+    fn keep(&self, one: Kept) -> Result<(), IssueError> {
+        let digest = one.digest;
         let (most, error) = match digest {
             Some(_) => (limits::CAPABILITIES_ALIVE_MAX, IssueError::TooMany),
             None => (limits::VALIDATION_QUESTIONS_MAX, IssueError::TooManyQuestions),
@@ -195,7 +227,7 @@ impl Capabilities {
             if alike.count() >= most {
                 return Err(error);
             }
-            kept.push(Kept { digest, capability });
+            kept.push(one);
             Ok(())
         })
     }
@@ -213,6 +245,27 @@ impl Capabilities {
         })
     }
 
+    fn next_number(&self) -> u64 {
+        self.given.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Those that have a secret, in the order they were given out.
+    fn listed(&self, sessions: impl Fn(u64) -> u64) -> Vec<Listed> {
+        self.with(|kept| {
+            let shown = kept.iter().filter(|one| one.digest.is_some());
+            shown
+                .map(|Kept { capability, issued_at_ms, .. }| Listed {
+                    number: capability.number(),
+                    purpose: capability.purpose(),
+                    operation: capability.operation(),
+                    revision: capability.revision(),
+                    issued_at_ms: *issued_at_ms,
+                    sessions: sessions(capability.number()),
+                })
+                .collect()
+        })
+    }
+
     fn count(&self) -> usize {
         self.with(|kept| kept.len())
     }
@@ -220,7 +273,7 @@ impl Capabilities {
 
 impl Gate {
     /// Makes a capability for the owner at the revision that is published. Nothing can be published
-    /// meanwhile.
+    /// meanwhile. `now_ms` is the time that it is listed with, in milliseconds since the epoch.
     ///
     /// # Errors
     /// [`IssueError`]; nothing was made.
@@ -229,12 +282,13 @@ impl Gate {
         purpose: Purpose,
         operation: OperationId,
         revision: Revision,
+        now_ms: u64,
     ) -> Result<Issued, IssueError> {
         let mut random = [0; limits::CAPABILITY_RANDOM_BYTES];
         getrandom::fill(&mut random).map_err(|error| IssueError::NoRandom(error.to_string()))?;
         let text = format!("{SECRET_PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(random));
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let capability = self.grant(Some(digest), purpose, operation, revision)?;
+        let capability = self.grant(Some((digest, now_ms)), purpose, operation, revision)?;
         Ok(Issued { secret: Secret::new(text), capability })
     }
 
@@ -254,21 +308,29 @@ impl Gate {
 
     fn grant(
         &self,
-        digest: Option<[u8; 32]>,
+        secret: Option<([u8; 32], u64)>,
         purpose: Purpose,
         operation: OperationId,
         revision: Revision,
     ) -> Result<Capability, IssueError> {
         self.while_published(|policy| {
             must_be_issuable(policy, purpose, operation, revision)?;
+            let (digest, issued_at_ms) = match secret {
+                Some((digest, at_ms)) => (Some(digest), at_ms),
+                None => (None, 0),
+            };
+            // Under the gate's lock: no two take one number. One that isn't kept leaves a hole.
+            let number = digest.map_or(0, |_| self.capabilities.next_number());
             let capability = Capability(Arc::new(Grant {
                 namespace: self.namespace().clone(),
                 purpose,
                 operation,
                 revision,
+                number,
                 live: AtomicBool::new(true),
             }));
-            self.capabilities.keep(digest, capability.clone())?;
+            let kept = Kept { digest, capability: capability.clone(), issued_at_ms };
+            self.capabilities.keep(kept)?;
             Ok(capability)
         })
     }
@@ -287,6 +349,18 @@ impl Gate {
     /// Ends one capability before its revision does: nobody shows it any more.
     pub fn revoke(&self, capability: &Capability) {
         self.capabilities.end_one(capability);
+    }
+
+    /// The live capabilities that were given out, oldest first; at most
+    /// [`limits::CAPABILITIES_ALIVE_MAX`]. Those lent for a question aren't among them.
+    #[must_use]
+    pub fn capabilities_listed(&self) -> Vec<Listed> {
+        let slots = self.sessions();
+        let bearing = |number| {
+            let bears = |slot: &&Arc<Slot>| slot.bears().is_some_and(|one| one.number == number);
+            slots.iter().filter(bears).count() as u64
+        };
+        self.capabilities.listed(bearing)
     }
 
     /// How many capabilities are alive here.
@@ -351,7 +425,7 @@ mod tests {
     }
 
     fn issue(gate: &Gate, record: &FenceRecord, purpose: Purpose) -> Issued {
-        gate.issue(purpose, record.operation, record.revision).unwrap()
+        gate.issue(purpose, record.operation, record.revision, 0).unwrap()
     }
 
     fn bearer(gate: &Arc<Gate>, capability: Capability) -> Arc<Seat> {
@@ -414,27 +488,27 @@ mod tests {
         let (owner, revision) = (record.operation, record.revision);
         let other = sample::operation(9);
         assert_eq!(
-            gate.issue(Purpose::Import, other, revision).unwrap_err(),
+            gate.issue(Purpose::Import, other, revision, 0).unwrap_err(),
             IssueError::OtherOwner
         );
         assert_eq!(
-            gate.issue(Purpose::Import, owner, revision.next()).unwrap_err(),
+            gate.issue(Purpose::Import, owner, revision.next(), 0).unwrap_err(),
             IssueError::OtherRevision { at: revision }
         );
         let not_now = |purpose, denial| IssueError::NotNow { purpose, denial };
         assert_eq!(
-            gate.issue(Purpose::Validation, owner, revision).unwrap_err(),
+            gate.issue(Purpose::Validation, owner, revision, 0).unwrap_err(),
             not_now(Purpose::Validation, Denial::CapabilityRequired)
         );
         gate.overlay(Overlay::Installing, InFlight::Refuse);
         assert_eq!(
-            gate.issue(Purpose::Import, owner, revision).unwrap_err(),
+            gate.issue(Purpose::Import, owner, revision, 0).unwrap_err(),
             not_now(Purpose::Import, Denial::WriteFenced)
         );
         for state in FenceState::ALL.into_iter().filter(|state| state.is_durable()) {
             let (gate, record) = target(state);
             for purpose in Purpose::ALL {
-                let given = gate.issue(purpose, record.operation, record.revision).is_ok();
+                let given = gate.issue(purpose, record.operation, record.revision, 0).is_ok();
                 let wanted = match purpose {
                     Purpose::Import => state == FenceState::TargetQuarantined,
                     Purpose::Validation => matches!(
@@ -453,7 +527,7 @@ mod tests {
         for _ in 0..limits::CAPABILITIES_ALIVE_MAX {
             drop(issue(&gate, &record, Purpose::Import));
         }
-        let more = gate.issue(Purpose::Import, record.operation, record.revision);
+        let more = gate.issue(Purpose::Import, record.operation, record.revision, 0);
         assert_eq!(more.unwrap_err(), IssueError::TooMany);
         assert_eq!(gate.capabilities_alive(), limits::CAPABILITIES_ALIVE_MAX);
         apply(&gate, &FenceRecord { revision: record.revision.next(), ..record });
@@ -472,7 +546,7 @@ mod tests {
         assert_eq!(lend().unwrap_err(), IssueError::TooManyQuestions);
         gate.revoke(&lent.pop().unwrap());
         lent.push(lend().unwrap());
-        let more = gate.issue(Purpose::Validation, record.operation, record.revision);
+        let more = gate.issue(Purpose::Validation, record.operation, record.revision, 0);
         assert_eq!(more.unwrap_err(), IssueError::TooMany);
         assert!(IssueError::TooMany.to_string().contains("restart"));
         apply(&gate, &FenceRecord { revision: record.revision.next(), ..record });

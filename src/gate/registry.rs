@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
+use crate::fence::state::FenceState;
 use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::capability::Capabilities;
 use crate::gate::core::GateCore;
@@ -71,13 +72,16 @@ pub struct Gate {
     sessions: Mutex<BTreeMap<SessionId, Arc<Slot>>>,
     /// Signalled at each release while writes are closed.
     pub(super) released: Notify,
-    settled: AtomicU64,
     /// Programs that wait for this gate.
     pub(super) holds: Holds,
     /// The capabilities that live here.
     pub(super) capabilities: Capabilities,
     /// See [`Gates::looks`].
     looks: Arc<AtomicU64>,
+    /// The engine has said that an aborted target's database isn't there.
+    is_gone: AtomicBool,
+    /// Something came by that would pass if it were.
+    is_asked: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -105,10 +109,11 @@ impl Gate {
             core: Mutex::new(core),
             sessions: Mutex::new(BTreeMap::new()),
             released: Notify::new(),
-            settled: AtomicU64::new(0),
             holds: Holds::new(),
             capabilities: Capabilities::default(),
             looks,
+            is_gone: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
         }
     }
 
@@ -154,6 +159,32 @@ impl Gate {
             ..Policy::unfenced()
         });
         self.publish(policy, rules.into())
+    }
+
+    /// Whether a program that may name any database of the engine must be admitted here too. Only an
+    /// aborted target is left out, and only while its database is gone by the engine's own word:
+    /// that state is never left, so nothing can be proven of it later. Has the engine asked again.
+    #[must_use]
+    pub fn may_be_meant(&self) -> bool {
+        let published = self.published.load();
+        let Policy { state, overlay, .. } = published.policy;
+        if state != FenceState::TargetAborted || overlay != Overlay::None {
+            return true;
+        }
+        self.is_asked.store(true, Ordering::SeqCst);
+        !self.is_gone.load(Ordering::SeqCst) && !removed(Removable::AbortedGate)
+    }
+
+    /// Whether something came by since the last call that an aborted target alone may be in the way
+    /// of.
+    pub fn takes_question(&self) -> bool {
+        self.is_asked.swap(false, Ordering::SeqCst)
+    }
+
+    /// Notes whether an aborted target's database is gone, by the engine's word; answers what was
+    /// known before. Has no effect in any other state.
+    pub fn set_gone(&self, gone: bool) -> bool {
+        self.is_gone.swap(gone, Ordering::SeqCst)
     }
 
     /// Puts a closing overlay on top of what is published. Closing needs no evidence;
@@ -255,17 +286,10 @@ impl Gate {
         let abandoned = sessions.get(&session).is_some_and(|slot| slot.is_abandoned());
         if abandoned {
             sessions.remove(&session);
-            self.settled.fetch_add(1, Ordering::SeqCst);
             drop(sessions);
             self.released.notify_waiters();
         }
         abandoned
-    }
-
-    /// How many abandoned sessions have been settled by engine evidence since the start.
-    #[must_use]
-    pub fn settled_count(&self) -> u64 {
-        self.settled.load(Ordering::SeqCst)
     }
 }
 

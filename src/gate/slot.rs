@@ -143,12 +143,21 @@ impl Order {
     }
 }
 
+/// Which capability a session shows, without anything that could be shown again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bears {
+    /// Its number at the gate ([`crate::gate::capability::Capability::number`]).
+    pub number: u64,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
 /// One session's place in its gate's table.
 #[derive(Debug)]
 pub struct Slot {
     id: SessionId,
-    /// What the session shows a capability for, if it does.
-    purpose: Option<Purpose>,
+    /// Which capability the session shows, if it does.
+    bears: Option<Bears>,
     lease: SharedWord,
     /// How often nothing has come to run unguarded. See [`Slot::pauses`].
     pauses: AtomicU64,
@@ -185,11 +194,11 @@ impl Slot {
         id: SessionId,
         card: Card,
         bell: Arc<Notify>,
-        purpose: Option<Purpose>,
+        bears: Option<Bears>,
     ) -> Self {
         Self {
             id,
-            purpose,
+            bears,
             lease: SharedWord::new(0),
             pauses: AtomicU64::new(0),
             since_ms: AtomicU64::new(0),
@@ -215,8 +224,14 @@ impl Slot {
 
     /// What the session's capability is for; `None` for a session without one.
     #[must_use]
-    pub const fn purpose(&self) -> Option<Purpose> {
-        self.purpose
+    pub fn purpose(&self) -> Option<Purpose> {
+        self.bears.map(|bears| bears.purpose)
+    }
+
+    /// Which capability the session shows; `None` for a session without one.
+    #[must_use]
+    pub const fn bears(&self) -> Option<Bears> {
+        self.bears
     }
 
     /// The engine's process id of this session, 0 while there is none.

@@ -1,7 +1,7 @@
-//! The audit trail: one event per fence command answered.
+//! The audit trail: one event per fence command answered, and per request for a capability.
 //!
-//! Purpose: a single function, so that nothing can be answered with two events or a half one. The
-//! event goes to the tracing target [`TARGET`] at info level, whatever the outcome; a collector
+//! Purpose: one function for either, so that nothing can be answered with two events or a half one.
+//! The event goes to the tracing target [`TARGET`] at info level, whatever the outcome; a collector
 //! that keeps this target keeps the history. Called by `control` right before a command is
 //! answered: under the namespace's transition lock, or behind a drain, which waits outside it. It
 //! decides nothing and stores nothing; a request refused before it reached `control` (bad body, no
@@ -122,6 +122,52 @@ pub fn audit(event: &AuditEvent<'_>) {
         approvers = adoption.map(|a| a.approvers),
         incident_ref = adoption.map(|a| a.incident_ref),
         reason = adoption.map(|a| a.reason),
+    );
+}
+
+/// One answered request for a capability. There is no field for its secret.
+#[derive(Debug, Clone, Copy)]
+pub struct CapabilityEvent<'a> {
+    /// `engine/database`.
+    pub namespace: &'a str,
+    /// Who asked.
+    pub operation_id: &'a str,
+    /// `import` or `validation`.
+    pub purpose: &'a str,
+    /// `APPLIED` where one was given out, else the stable code of the refusal, or `ERROR`.
+    pub outcome: &'a str,
+    /// Detail sub-code.
+    pub detail: Option<&'a str>,
+    /// Which of the gate's capabilities was given out; `None` on a refusal.
+    pub capability: Option<u64>,
+    /// State of the target, which it didn't change.
+    pub state: &'a str,
+    /// Its revision.
+    pub revision: u64,
+    /// Revision the caller expected; given on a refusal.
+    pub expected_revision: Option<u64>,
+    /// This proxy's instance name.
+    pub server_instance: &'a str,
+    /// The error's text, on a refusal or failure.
+    pub error: Option<&'a str>,
+}
+
+/// Emits exactly one event, `namespace_fence_capability`.
+pub fn audit_capability(event: &CapabilityEvent<'_>) {
+    tracing::info!(
+        target: TARGET,
+        event = "namespace_fence_capability",
+        namespace = event.namespace,
+        operation_id = event.operation_id,
+        purpose = event.purpose,
+        outcome = event.outcome,
+        detail = event.detail,
+        capability = event.capability,
+        state = event.state,
+        revision = event.revision,
+        expected_revision = event.expected_revision,
+        server_instance = event.server_instance,
+        error = event.error,
     );
 }
 

@@ -80,8 +80,16 @@ pub const DIRECTIONS: &[&str] = &["to_engine", "to_client"];
 pub const LOOKUPS: &[&str] = &["hit", "miss"];
 
 /// Classes of programs.
-pub const PROGRAMS: &[&str] =
-    &["read", "write", "ddl", "transaction_control", "session", "lifecycle", "unprovable"];
+pub const PROGRAMS: &[&str] = &[
+    "read",
+    "write",
+    "ddl",
+    "transaction_control",
+    "session",
+    "lifecycle",
+    "unprovable",
+    "stream",
+];
 
 /// Roles of a fence record; `unknown` when its state can't be established.
 pub const ROLES: &[&str] = &["source", "target", "unknown"];

@@ -81,7 +81,7 @@ impl FenceMetrics {
         made.register_commands(registry);
         let namespaces = "Namespaces by role and fence state";
         registry.register("fence_namespaces", namespaces, made.namespaces.clone());
-        let oldest = "Age of the oldest active fence, 0 when there is none";
+        let oldest = "Age of the oldest active fence but for aborted targets, 0 when there is none";
         registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
         let active = "Fences that still take something away, as capabilities counts them";
         registry.register("fence_active", active, made.active.clone());
@@ -228,8 +228,8 @@ impl FenceMetrics {
         }
     }
 
-    /// Sets how many fences are active, and the age of the oldest; `None` where its beginning isn't
-    /// known or there is none. Call before a scrape.
+    /// Sets how many fences are active, and the age of the oldest that can end (an aborted target
+    /// can't); `None` where its beginning isn't known or there is none. Call before a scrape.
     pub fn active(&self, count: u64, age: Option<Duration>) {
         self.active.set(i64::try_from(count).unwrap_or(i64::MAX));
         self.oldest_active.set(age.unwrap_or_default().as_secs_f64());
@@ -332,9 +332,9 @@ impl Collector for WorkerCollector {
             .zip(totals.programs)
             .map(|(class, count)| (Some(("class", class.label())), count))
             .collect();
-        counter(&mut encoder, "programs", "Programs admitted, by class", &programs)?;
+        counter(&mut encoder, "programs", "Programs admitted for forwarding, by class", &programs)?;
         let (hit, miss) = (("result", "hit"), ("result", "miss"));
-        let help = "Statements classified, by whether the class was remembered";
+        let help = "Readings of a statement's text, by whether its class was remembered";
         let values = [(Some(hit), totals.cache_hits), (Some(miss), totals.cache_misses)];
         counter(&mut encoder, "classifier_lookups", help, &values)
     }
@@ -408,6 +408,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::sql::CacheStats;
     use crate::telemetry::table::family_of;
 
     #[test]
@@ -431,7 +432,7 @@ mod tests {
         worker.connection_accepted();
         worker.relayed_to_engine(7);
         worker.program(ProgramClass::Ddl);
-        worker.classifier_miss();
+        worker.classifier(CacheStats { hits: 0, misses: 1, entries: 1 });
         let text = metrics.encode();
         for line in [
             r#"fencewire_fence_transitions_total{command="adopt_fence",outcome="APPLIED"} 1"#,

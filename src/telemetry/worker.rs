@@ -11,6 +11,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::sql::{CacheStats, StatementClass};
+
 /// Class of a counted program, in the vocabulary's order; the discriminant is the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramClass {
@@ -28,11 +30,28 @@ pub enum ProgramClass {
     Lifecycle,
     /// May write, and nothing can show that it doesn't.
     Unprovable,
+    /// Replication and base backups.
+    Stream,
+}
+
+impl From<StatementClass> for ProgramClass {
+    fn from(class: StatementClass) -> Self {
+        match class {
+            StatementClass::TransactionControl => Self::TransactionControl,
+            StatementClass::Session => Self::Session,
+            StatementClass::Read => Self::Read,
+            StatementClass::Stream => Self::Stream,
+            StatementClass::Write => Self::Write,
+            StatementClass::Ddl => Self::Ddl,
+            StatementClass::Lifecycle => Self::Lifecycle,
+            StatementClass::Unprovable => Self::Unprovable,
+        }
+    }
 }
 
 impl ProgramClass {
     /// All classes, in slot order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Read,
         Self::Write,
         Self::Ddl,
@@ -40,6 +59,7 @@ impl ProgramClass {
         Self::Session,
         Self::Lifecycle,
         Self::Unprovable,
+        Self::Stream,
     ];
 
     /// The label value.
@@ -53,6 +73,7 @@ impl ProgramClass {
             Self::Session => "session",
             Self::Lifecycle => "lifecycle",
             Self::Unprovable => "unprovable",
+            Self::Stream => "stream",
         }
     }
 }
@@ -69,7 +90,7 @@ pub struct WorkerCounters {
     to_client: AtomicU64,
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
-    programs: [AtomicU64; 7],
+    programs: [AtomicU64; 8],
 }
 
 fn add(counter: &AtomicU64, amount: u64) {
@@ -107,19 +128,17 @@ impl WorkerCounters {
         add(&self.to_client, bytes);
     }
 
-    /// A statement's class was found in the cache.
-    pub fn classifier_hit(&self) {
-        add(&self.cache_hits, 1);
+    /// What this worker's classifier has counted since it was made. A worker has one, for as long
+    /// as it runs, so its totals are this set's.
+    pub fn classifier(&self, stats: CacheStats) {
+        self.cache_hits.store(stats.hits, Ordering::Relaxed);
+        self.cache_misses.store(stats.misses, Ordering::Relaxed);
     }
 
-    /// A statement had to be parsed.
-    pub fn classifier_miss(&self) {
-        add(&self.cache_misses, 1);
-    }
-
-    /// One program was admitted for forwarding.
-    pub fn program(&self, class: ProgramClass) {
-        let slot = match class {
+    /// One program was admitted for forwarding: a query, a function call, a prepared statement that
+    /// is executed, or a command that does work by its opcode. What is refused isn't counted here.
+    pub fn program(&self, class: impl Into<ProgramClass>) {
+        let slot = match class.into() {
             ProgramClass::Read => 0,
             ProgramClass::Write => 1,
             ProgramClass::Ddl => 2,
@@ -127,6 +146,7 @@ impl WorkerCounters {
             ProgramClass::Session => 4,
             ProgramClass::Lifecycle => 5,
             ProgramClass::Unprovable => 6,
+            ProgramClass::Stream => 7,
         };
         add(&self.programs[slot], 1);
     }
@@ -150,7 +170,7 @@ pub struct Totals {
     /// Classifier cache misses.
     pub cache_misses: u64,
     /// Programs by class, in [`ProgramClass::ALL`] order.
-    pub programs: [u64; 7],
+    pub programs: [u64; 8],
 }
 
 /// All workers' counters. A set lives as long as the registry, so a sum never falls.
@@ -216,7 +236,7 @@ mod tests {
         drop(two);
         let totals = registry.totals();
         assert_eq!((totals.sessions, totals.to_client), (1, 10));
-        assert_eq!(totals.programs, [0, 2, 0, 0, 0, 0, 1]);
+        assert_eq!(totals.programs, [0, 2, 0, 0, 0, 0, 1, 0]);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! inspection and other namespaces still work, and nothing that is stored was touched.
 //!
 //! The store knows no engine, what its clients are told does: an engine says by [`Ground`] how it
-//! is asked. Who uses it: `tests/store_pg.rs`, `tests/store_mysql.rs`.
+//! is asked. Who uses it: `tests/store_pg.rs`, `tests/store_mysql.rs`; and `targets/spoilt.rs`,
+//! which plays the same table with targets.
 
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub trait Ground {
     /// A fresh database with an empty table `t (n int)`.
     fn database(&self) -> String;
 
+    /// The name of a database that isn't there, in which the clients may do everything once it is.
+    fn target(&self) -> String;
+
     /// The rows of `t`, by the engine's own word, joined by commas.
     fn rows(&self, db: &str) -> String;
 
@@ -32,17 +36,17 @@ pub trait Ground {
 }
 
 /// Statements of every kind that a client may send.
-const TRAFFIC: [&str; 4] = ["INSERT INTO t VALUES (1)", "SELECT n FROM t", "SELECT 1", "BEGIN"];
+pub const TRAFFIC: [&str; 4] = ["INSERT INTO t VALUES (1)", "SELECT n FROM t", "SELECT 1", "BEGIN"];
 
-fn store(proxy: &Proxy) -> Connection {
+pub fn store(proxy: &Proxy) -> Connection {
     Connection::open(proxy.state_dir().join("fence.db")).unwrap()
 }
 
-fn marker(proxy: &Proxy, db: &str) -> PathBuf {
+pub fn marker(proxy: &Proxy, db: &str) -> PathBuf {
     proxy.state_dir().join(format!("markers/old/{db}.fence"))
 }
 
-fn namespace(db: &str) -> String {
+pub fn namespace(db: &str) -> String {
     format!("old/{db}")
 }
 
@@ -63,14 +67,14 @@ fn release(proxy: &Proxy, db: &str, operation: &str, revision: u64) -> (u16, Val
 }
 
 /// What is stored of a namespace, every column.
-fn row(proxy: &Proxy, db: &str) -> String {
+pub fn row(proxy: &Proxy, db: &str) -> String {
     let sql = "SELECT quote(format_version) || quote(revision) || quote(record)
                FROM namespace_fences WHERE namespace = ?1";
     store(proxy).query_row(sql, [namespace(db)], |row| row.get(0)).unwrap_or_default()
 }
 
 /// Spoils what is stored of a database (`?1` is its namespace).
-type Spoil = fn(&Proxy, &str);
+pub type Spoil = fn(&Proxy, &str);
 
 fn update(proxy: &Proxy, db: &str, sql: &str) {
     let changed = store(proxy).execute(sql, [namespace(db)]).unwrap();
@@ -78,7 +82,7 @@ fn update(proxy: &Proxy, db: &str, sql: &str) {
 }
 
 /// A way to spoil it, and the detail that it must lead to.
-const SPOILT: &[(&str, Spoil, &str)] = &[
+pub const SPOILT: &[(&str, Spoil, &str)] = &[
     (
         "a record that is no record",
         |proxy, db| {

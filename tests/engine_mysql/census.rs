@@ -21,6 +21,7 @@ on_both!(
     a_missing_schema_is_an_answer_and_two_servers_are_two,
     without_the_right_to_see_others_nothing_is_proven,
     who_waits_for_our_own_lock_is_no_blocker,
+    m8_an_imports_event_blocks_until_it_is_disabled,
 );
 
 fn key(thread: u32) -> i32 {
@@ -274,4 +275,50 @@ async fn who_waits_for_our_own_lock_is_no_blocker(flavour: MyFlavour) {
     assert!(site.whys(&cutoff, &sole).await.contains(&Why::DirectIdle));
     lock.release().await.unwrap();
     writer.answer(&[]).unwrap().ok();
+}
+
+/// What the engine runs by itself would write on behind a seal, where no lock is held.
+async fn m8_an_imports_event_blocks_until_it_is_disabled(flavour: MyFlavour) {
+    let site = Site::shared(flavour);
+    let schedule = "ON SCHEDULE EVERY 1 DAY STARTS CURRENT_TIMESTAMP + INTERVAL 1 DAY";
+    site.sql(&format!("CREATE EVENT `e``v` {schedule} DO INSERT INTO t VALUES (1)"));
+    site.sql(&format!("CREATE EVENT off {schedule} DISABLE DO INSERT INTO t VALUES (2)"));
+    let import = ProxyView { is_import: true, ..ProxyView::default() };
+    let cutoff = site.cutoff().await;
+    // Of a source, whose tables stay locked, it doesn't count.
+    site.clear_at_last(&cutoff, &ProxyView::default()).await;
+    let blockers = site.census(&cutoff, &import).await;
+    let blockers = blockers.expect_err("VIOLATION: M8: an import ends with an event enabled");
+    let [blocker] = blockers.as_slice() else { panic!("{blockers:?}") };
+    assert_eq!((blocker.why, blocker.pid, blocker.session), (Why::Event, None, None));
+    assert_eq!(blocker.object, Some(format!("`{}`.`e``v`", site.db)));
+    assert!(blocker.why.sentence().contains("DISABLE"));
+    site.sql("ALTER EVENT `e``v` DISABLE");
+    site.clear_at_last(&cutoff, &import).await;
+    // Events that aren't shown are not none.
+    let account = format!("few{}@'127.0.0.1'", site.db);
+    let user = format!("few{}", site.db);
+    site.sql(&format!(
+        "CREATE USER {account} IDENTIFIED BY 'x'; GRANT SELECT, PROCESS ON *.* TO {account}"
+    ));
+    if flavour == MyFlavour::MySql {
+        site.sql(&format!("GRANT XA_RECOVER_ADMIN ON *.* TO {account}"));
+    }
+    let password = Some(fencewire::base::secret::Secret::new("x".to_owned()));
+    let few = fencewire::engine::Settings { user, password, ..settings(site.cluster) };
+    let few = MyEngine::new(few).unwrap();
+    let cutoff = few.cutoff(&site.namespace()).await.unwrap();
+    few.census(&cutoff, &ProxyView::default()).await.unwrap();
+    let denied = few.census(&cutoff, &import).await.unwrap_err();
+    assert!(denied.to_string().contains("GRANT EVENT"), "{denied}");
+    site.sql(&format!("GRANT EVENT ON *.* TO {account}"));
+    few.census(&cutoff, &import).await.expect("rights count without a restart");
+}
+
+#[test]
+fn m8_an_import_whose_events_are_not_looked_for_is_reported() {
+    for flavour in ["mariadb", "mysql"] {
+        let check = format!("census::{flavour}::m8_an_imports_event_blocks_until_it_is_disabled");
+        fencewire::base::arm::missed(&check, &[("event-check", "M8")]).unwrap();
+    }
 }

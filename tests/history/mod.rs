@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 22] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 25] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -55,6 +55,9 @@ pub const BY_THE_LIBRARY: [(&str, &str); 22] = [
     ("target-marker", include_str!("../targets_pg.rs")),
     ("imported-code", include_str!("../targets_pg.rs")),
     ("target-programs", include_str!("../../src/control/tests/targets.rs")),
+    ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
+    ("event-check", include_str!("../engine_mysql/census.rs")),
+    ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];
 
 /// What a history needs of a database behind a proxy, whichever engine it is.

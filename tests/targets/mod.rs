@@ -3,11 +3,14 @@
 //! Purpose: a test says `Target::new(proxy, namespace)` and sends the commands of its life, each
 //! under an id of its own, so that it can be replayed.
 //!
-//! Who uses it: `tests/targets_pg.rs`, `tests/targets_mysql.rs`. It asserts only that answers are
+//! Who uses it: `tests/targets_pg.rs`, `tests/targets_mysql.rs`, `tests/disk_pg.rs`, and by
+//! [`spoilt`] `tests/store_pg.rs` and `tests/store_mysql.rs`. It asserts only that answers are
 //! as the caller says.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod spoilt;
 
 use std::time::Duration;
 

@@ -71,6 +71,8 @@ pub enum Show {
     Namespaces,
     /// Those with a fence.
     Fences,
+    /// Those that are targets, and their live capabilities.
+    Targets,
     /// Client sessions.
     Sessions,
     /// What drains wait for.
@@ -87,6 +89,8 @@ pub enum Show {
     Config,
     /// Every metric.
     Stats,
+    /// The same with every column.
+    Verbose(Box<Show>),
 }
 
 /// A fence command as written.

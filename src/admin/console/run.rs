@@ -27,7 +27,7 @@ use crate::fence::code::ControlCode;
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;
-use crate::fence::state::FenceState;
+use crate::fence::state::{FenceState, Role};
 use crate::telemetry::metrics::Metrics;
 
 /// The settings as names and values, without secrets. `app` gives it.
@@ -118,9 +118,14 @@ impl Desk {
     }
 
     async fn show(&self, show: &Show) -> Result<Vec<Value>, Failure> {
-        Ok(match show {
+        // The columns differ, not the rows.
+        let rows_of = if let Show::Verbose(show) = show { show } else { show };
+        Ok(match rows_of {
             Show::Namespaces => self.lines(),
             Show::Fences => self.lines().into_iter().filter(has_fence).collect(),
+            Show::Targets => {
+                self.lines().iter().filter(|line| is_target(line)).flat_map(capabilities).collect()
+            }
             Show::Sessions => self.sessions(),
             Show::Drains => {
                 self.lines().iter().filter(|line| drains(line)).flat_map(blockers).collect()
@@ -132,6 +137,8 @@ impl Desk {
             Show::Receipts(None) => self.all_receipts().await,
             Show::Capabilities => flat(&view::capabilities(&self.control.capabilities())),
             Show::Help => help(),
+            // In a box there is none; see the grammar.
+            Show::Verbose(_) => Vec::new(),
             Show::Version => vec![json!(concat!("fencewire ", env!("CARGO_PKG_VERSION")))],
             Show::Config => {
                 (self.settings)().iter().map(|(name, value)| json!([name, value])).collect()
@@ -270,8 +277,7 @@ impl Desk {
         let hint = draining.then(|| {
             let replay =
                 FenceStatement { command: Some(id), expect: Some(expect), ..fence.clone() };
-            let replay = replay.written(dialect, Keys::Hidden);
-            format!("SHOW DRAINS names what it waits for; the same command again: {replay};")
+            ways_on(&replay, dialect)
         });
         let drain = answer.sight.as_ref().map(|sight| &sight.drain);
         let blockers = drain.map(|drain| drain.blockers.len() as u64 + drain.more_blockers);
@@ -284,6 +290,38 @@ impl Desk {
             "hint": hint,
         })
     }
+}
+
+/// What may be done about a drain that isn't proven.
+fn ways_on(replay: &FenceStatement, dialect: Dialect) -> String {
+    let written = |fence: &FenceStatement| fence.written(dialect, Keys::Hidden);
+    let mut ways = "SHOW DRAINS names what it waits for. ".to_owned();
+    let fresh = FenceStatement { command: None, expect: None, ..replay.clone() };
+    let (forces, back) = match replay.kind {
+        CommandKind::SealTargetImport => (true, CommandKind::AbortQuarantinedTarget),
+        CommandKind::SetSourceReadFence => (false, CommandKind::ClearSourceReadFence),
+        CommandKind::AcquireSourceWriteFence
+        | CommandKind::ClearSourceReadFence
+        | CommandKind::ReleaseSourceWriteFence
+        | CommandKind::CreateTargetQuarantined
+        | CommandKind::RecordTargetValidation
+        | CommandKind::PublishTargetReadableWriteFenced
+        | CommandKind::EnableTargetWrites
+        | CommandKind::AbortQuarantinedTarget
+        | CommandKind::AdoptFence => (true, CommandKind::ReleaseSourceWriteFence),
+    };
+    if forces && !replay.force_rollback {
+        let force = FenceStatement { force_rollback: true, ..fresh.clone() };
+        let force = written(&force);
+        ways.push_str(&format!("To roll back the proxy's sessions among them: {force}; "));
+    }
+    let back = written(&FenceStatement { kind: back, ..fresh });
+    let replay = written(replay);
+    ways.push_str(&format!(
+        "To back out: {back}; Or wait for them or end them, and send the same command again: \
+         {replay};"
+    ));
+    ways
 }
 
 /// Which database the caller of a next command has to name: the fence's own while it is owned, the
@@ -378,9 +416,33 @@ fn drains(line: &Value) -> bool {
         || !line["drain"]["command_id"].is_null()
 }
 
+fn is_target(line: &Value) -> bool {
+    let target = |state: &FenceState| state.role() == Some(Role::Target);
+    FenceState::ALL.iter().filter(|state| target(state)).any(|one| line["state"] == one.name())
+}
+
+/// One value per live capability of a target, or one without where none is.
+fn capabilities(line: &Value) -> Vec<Value> {
+    let of = |capability: Value| json!({ "line": line, "capability": capability });
+    match line["capabilities"].as_array().filter(|all| !all.is_empty()) {
+        Some(all) => all.iter().map(|one| of(one.clone())).collect(),
+        None => vec![of(Value::Null)],
+    }
+}
+
+/// Characters of a statement where not all of it is asked for.
+const SHORT_CHARS: usize = 30;
+
 /// One value per blocker of a namespace, or one without where nothing blocks.
 fn blockers(line: &Value) -> Vec<Value> {
-    let of = |blocker: Value| json!({ "line": line, "blocker": blocker });
+    let of = |blocker: Value| {
+        let statement = blocker["statement"].as_str().unwrap_or_default();
+        let mut short: String = statement.chars().take(SHORT_CHARS).collect();
+        if short.len() < statement.len() {
+            short.push('…');
+        }
+        json!({ "line": line, "blocker": blocker, "short": short })
+    };
     match line["drain"]["blockers"].as_array().filter(|all| !all.is_empty()) {
         Some(all) => all.iter().map(|blocker| of(blocker.clone())).collect(),
         None => vec![of(Value::Null)],
@@ -411,6 +473,7 @@ fn help() -> Vec<Value> {
     let mut rows: Vec<Value> = [
         ("SHOW NAMESPACES", "every database with a fence, a session or a route"),
         ("SHOW FENCES", "those with a fence: state, owner, drain, blockers"),
+        ("SHOW TARGETS", "targets of moves, a row per live capability"),
         ("SHOW SESSIONS", "client sessions and what they hold"),
         ("SHOW DRAINS", "what each running drain waits for, a row per blocker"),
         ("SHOW RECEIPTS [FOR 'engine/database']", "the durable answers to commands"),
@@ -418,7 +481,8 @@ fn help() -> Vec<Value> {
         ("SHOW CONFIG", "the settings in force, without secrets"),
         ("SHOW STATS", "every metric"),
         ("SHOW VERSION", "the version of this proxy"),
-        ("SHOW HELP", "this list"),
+        ("SHOW HELP, or HELP", "this list"),
+        ("SHOW ... VERBOSE", "the same with every column"),
         ("INSPECT 'engine/database'", "everything about one fence: state, evidence, receipts"),
     ]
     .iter()

@@ -55,7 +55,57 @@ pub struct Table {
 /// A column and where its value is in the view.
 type Place = (&'static str, Kind, &'static str);
 
+/// What `SHOW` shows of each table where not every column is asked for: what fits a terminal.
 const NAMESPACES: &[Place] = &[
+    ("namespace", Kind::Text, "/namespace"),
+    ("state", Kind::Text, "/state"),
+    ("revision", Kind::Int, "/revision"),
+    ("write", Kind::Text, "/admission/write"),
+    ("read", Kind::Text, "/admission/read"),
+    ("sessions", Kind::Int, "/sessions"),
+    ("write_leases", Kind::Int, "/leases/write"),
+    ("held", Kind::Int, "/held/programs"),
+];
+const FENCES: &[Place] = &[
+    ("namespace", Kind::Text, "/namespace"),
+    ("state", Kind::Text, "/state"),
+    ("revision", Kind::Int, "/revision"),
+    ("operation_id", Kind::Text, "/operation_id"),
+    ("drain", Kind::Text, "/drain/phase"),
+    ("blockers", Kind::Int, "/blockers"),
+    ("detail", Kind::Text, "/detail"),
+];
+const SESSIONS: &[Place] = &[
+    ("session", Kind::Int, "/session"),
+    ("namespace", Kind::Text, "/namespace"),
+    ("user", Kind::Text, "/user"),
+    ("client", Kind::Text, "/client"),
+    ("engine_pid", Kind::Int, "/engine_pid"),
+    ("lease", Kind::Text, "/lease/class"),
+    ("age_ms", Kind::Int, "/lease/age_ms"),
+    ("held_ms", Kind::Int, "/held_ms"),
+];
+const DRAINS: &[Place] = &[
+    ("namespace", Kind::Text, "/line/namespace"),
+    ("phase", Kind::Text, "/line/drain/phase"),
+    ("session", Kind::Int, "/blocker/session"),
+    ("user", Kind::Text, "/blocker/user"),
+    ("engine_pid", Kind::Int, "/blocker/engine_pid"),
+    ("class", Kind::Text, "/blocker/class"),
+    ("age_ms", Kind::Int, "/blocker/age_ms"),
+    ("statement", Kind::Text, "/short"),
+];
+const RECEIPTS: &[Place] = &[
+    ("namespace", Kind::Text, "/namespace"),
+    ("command", Kind::Text, "/receipt/command"),
+    ("outcome", Kind::Text, "/receipt/outcome"),
+    ("revision", Kind::Int, "/receipt/revision_after"),
+    ("state_after", Kind::Text, "/receipt/state_after"),
+    ("applied_at", Kind::Text, "/receipt/applied_at"),
+    ("error", Kind::Text, "/error"),
+];
+
+const NAMESPACES_ALL: &[Place] = &[
     ("namespace", Kind::Text, "/namespace"),
     ("state", Kind::Text, "/state"),
     ("revision", Kind::Int, "/revision"),
@@ -70,7 +120,7 @@ const NAMESPACES: &[Place] = &[
     ("reason", Kind::Text, "/reason"),
 ];
 
-const FENCES: &[Place] = &[
+const FENCES_ALL: &[Place] = &[
     ("namespace", Kind::Text, "/namespace"),
     ("state", Kind::Text, "/state"),
     ("revision", Kind::Int, "/revision"),
@@ -86,7 +136,21 @@ const FENCES: &[Place] = &[
     ("reason", Kind::Text, "/reason"),
 ];
 
-const SESSIONS: &[Place] = &[
+/// One row per live capability; `/line` is the target's line, `/capability` the capability.
+const TARGETS: &[Place] = &[
+    ("namespace", Kind::Text, "/line/namespace"),
+    ("state", Kind::Text, "/line/state"),
+    ("revision", Kind::Int, "/line/revision"),
+    ("operation_id", Kind::Text, "/line/operation_id"),
+    ("write", Kind::Text, "/line/admission/write"),
+    ("read", Kind::Text, "/line/admission/read"),
+    ("capability", Kind::Int, "/capability/number"),
+    ("purpose", Kind::Text, "/capability/purpose"),
+    ("issued_at", Kind::Text, "/capability/issued_at"),
+    ("sessions", Kind::Int, "/capability/sessions"),
+];
+
+const SESSIONS_ALL: &[Place] = &[
     ("session", Kind::Int, "/session"),
     ("namespace", Kind::Text, "/namespace"),
     ("client", Kind::Text, "/client"),
@@ -101,7 +165,7 @@ const SESSIONS: &[Place] = &[
 ];
 
 /// One row per blocker; `/line` is the namespace's line, `/blocker` the blocker.
-const DRAINS: &[Place] = &[
+const DRAINS_ALL: &[Place] = &[
     ("namespace", Kind::Text, "/line/namespace"),
     ("state", Kind::Text, "/line/state"),
     ("phase", Kind::Text, "/line/drain/phase"),
@@ -120,7 +184,7 @@ const DRAINS: &[Place] = &[
     ("reason", Kind::Text, "/line/drain/reason"),
 ];
 
-const RECEIPTS: &[Place] = &[
+const RECEIPTS_ALL: &[Place] = &[
     ("namespace", Kind::Text, "/namespace"),
     ("operation_id", Kind::Text, "/receipt/operation_id"),
     ("command_id", Kind::Text, "/receipt/command_id"),
@@ -161,16 +225,29 @@ const fn places(statement: &Statement) -> &'static [Place] {
         Statement::Empty | Statement::Other => &[],
         Statement::Inspect(_) => PAIRS,
         Statement::Fence(_) => ANSWER,
-        Statement::Show(show) => match show {
-            Show::Namespaces => NAMESPACES,
-            Show::Fences => FENCES,
-            Show::Sessions => SESSIONS,
-            Show::Drains => DRAINS,
-            Show::Receipts(_) => RECEIPTS,
-            Show::Capabilities | Show::Config | Show::Stats => PAIRS,
-            Show::Help => HELP,
-            Show::Version => VERSION,
-        },
+        Statement::Show(Show::Verbose(show)) => shown(show, true),
+        Statement::Show(show) => shown(show, false),
+    }
+}
+
+const fn shown(show: &Show, all: bool) -> &'static [Place] {
+    match (show, all) {
+        (Show::Namespaces, false) => NAMESPACES,
+        (Show::Namespaces, true) => NAMESPACES_ALL,
+        (Show::Fences, false) => FENCES,
+        (Show::Fences, true) => FENCES_ALL,
+        (Show::Targets, _) => TARGETS,
+        (Show::Sessions, false) => SESSIONS,
+        (Show::Sessions, true) => SESSIONS_ALL,
+        (Show::Drains, false) => DRAINS,
+        (Show::Drains, true) => DRAINS_ALL,
+        (Show::Receipts(_), false) => RECEIPTS,
+        (Show::Receipts(_), true) => RECEIPTS_ALL,
+        (Show::Capabilities | Show::Config | Show::Stats, _) => PAIRS,
+        (Show::Help, _) => HELP,
+        (Show::Version, _) => VERSION,
+        // The grammar puts no box into a box.
+        (Show::Verbose(_), _) => &[],
     }
 }
 
@@ -303,7 +380,8 @@ mod tests {
     #[test]
     fn every_row_is_as_long_as_its_columns() {
         let shows = [Show::Namespaces, Show::Fences, Show::Sessions, Show::Drains, Show::Version];
-        for show in shows {
+        let all = shows.iter().cloned().map(|show| Show::Verbose(Box::new(show)));
+        for show in all.chain(shows.iter().cloned()) {
             let table = Table::of(&Statement::Show(show), &[json!({}), json!("x")]);
             assert!(!table.columns.is_empty());
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));

@@ -304,7 +304,7 @@ fn responses(route: &Route) -> Value {
         Purpose::Page => add(200, text("The page; its data needs the key", "text/html")),
         Purpose::Health => add(200, text("The process runs", "text/plain")),
         Purpose::Ready => {
-            add(200, text("Clients are served", "text/plain"));
+            add(200, text("Clients are served; how each engine answered last", "text/plain"));
             add(503, text("Not yet, and why", "text/plain"));
         }
         Purpose::Metrics => add(200, text("OpenMetrics", "application/openmetrics-text")),

@@ -215,7 +215,11 @@ async fn healthz() -> Response<Body> {
 
 async fn readyz(State(api): State<Arc<AdminApi>>) -> Response<Body> {
     match api.control.readiness() {
-        Ok(()) => text_answer(200, "text/plain; charset=utf-8", "ready\n".to_owned()),
+        Ok(()) => {
+            let lines = std::iter::once("ready".to_owned()).chain(api.control.engine_words());
+            let text: String = lines.map(|line| line + "\n").collect();
+            text_answer(200, "text/plain; charset=utf-8", text)
+        }
         Err(why) => text_answer(503, "text/plain; charset=utf-8", format!("{why}\n")),
     }
 }

@@ -247,6 +247,15 @@ async fn the_key_comes_first_and_tells_nothing() {
     for path in ["/healthz", "/readyz", "/v1/fence/capabilities"] {
         assert_eq!(server.text("GET", path, None, "").await.0, 200, "{path}");
     }
+    // Told by whoever asks next: nobody waits for an engine here.
+    loop {
+        let (_, text) = server.text("GET", "/readyz", None, "").await;
+        assert!(text.starts_with("ready\nengine old: "), "{text}");
+        if text == "ready\nengine old: answered, 0 s ago\n" {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
     assert_eq!(server.text("GET", "/nowhere", Some(KEY), "").await.0, 404);
     let open = Server::with(true, true).await;
     let (status, text) = open.text("GET", "/metrics", None, "").await;

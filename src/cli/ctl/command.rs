@@ -1,4 +1,4 @@
-//! Sending a fence command: expectation, request, live line, answer.
+//! Sending a fence command: expectation, request, answer.
 //!
 //! Purpose: a command can be replayed from what was printed, whatever happens after it was sent.
 //! Its id is printed first; what it expects of the fence is read from the proxy, and for a replay
@@ -9,16 +9,16 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::super::args::{
-    AcquireArgs, AdoptArgs, CommandArgs, CreateArgs, Expectation, SealArgs, SetReadArgs,
-    ValidateArgs,
+    AcquireArgs, AdoptArgs, CommandArgs, CreateArgs, CtlArgs, CtlCommand, Expectation, ReleaseArgs,
+    SealArgs, SetReadArgs, ValidateArgs,
 };
 use super::super::exit;
 use super::super::http::{Answer, Client, HttpError};
 use super::super::terminal::{Terminal, plain};
-use super::{ASK_TIMEOUT, CtlError, fence_path, outcome, show, text};
+use super::show::Told;
+use super::{ASK_TIMEOUT, CtlError, fence_path, outcome, progress, show, text};
 use crate::base::ids::{CommandId, Namespace, OperationId};
 
 /// A drain policy's deadline when options ask for a policy without naming one.
@@ -28,8 +28,6 @@ const ANSWER_GRACE: Duration = Duration::from_secs(120);
 /// Bound on the answer when the deadline is the proxy's own, which is at most a day but is known
 /// to be longer than this only by whoever set it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How often the live line is asked for.
-const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Which command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,8 +146,12 @@ pub(super) struct Request {
     force_rollback: bool,
     hold: Option<Duration>,
     adoption: Option<Adoption>,
+    /// Whether a release may open a source beside a target that takes writes.
+    beside_target: bool,
     /// Fields of text, each under the name of its option.
     texts: Vec<(&'static str, String)>,
+    /// The options by which `ctl` found the proxy and the keys, for the lines that it prints.
+    found_by: String,
 }
 
 /// Who takes over from whom, and why.
@@ -173,7 +175,9 @@ impl Request {
             force_rollback: false,
             hold: None,
             adoption: None,
+            beside_target: false,
             texts: Vec::new(),
+            found_by: String::new(),
         }
     }
 
@@ -248,8 +252,27 @@ impl Request {
     }
 
     /// `release-write-fence`
-    pub(super) fn release(args: &CommandArgs) -> Self {
-        Self::new(Kind::Release, args)
+    pub(super) fn release(args: &ReleaseArgs) -> Self {
+        let ReleaseArgs { common, beside_target } = args;
+        Self { beside_target: *beside_target, ..Self::new(Kind::Release, common) }
+    }
+
+    /// Refuses to send what would have a source and its target take writes at once, unless that is
+    /// what was asked for. The proxy would do it: which target is of which source it doesn't know.
+    fn must_not_open_both(&self, seen: &Value) -> Result<(), CtlError> {
+        let targets = show::writable_targets(seen);
+        if self.kind != Kind::Release || self.beside_target || targets.is_empty() {
+            return Ok(());
+        }
+        Err(CtlError::Refused(format!(
+            "No command was sent: operation {} has enabled writes of {}. If {} was its source, \
+             a release would have both take writes, and neither would have all of them. To go \
+             back, move the target's data to the source under a new operation. If they have \
+             nothing to do with each other, say --beside-target",
+            self.operation,
+            plain(&targets.join(", ")),
+            self.namespace
+        )))
     }
 
     /// `set-read-fence`
@@ -277,6 +300,41 @@ impl Request {
             reason: args.reason.clone(),
         };
         Self { adoption: Some(adoption), ..Self::new(Kind::Adopt, &common) }
+    }
+
+    /// What its answer is the answer to, for the answer's text.
+    const fn told(&self) -> Told {
+        match self.kind {
+            Kind::Validate => Told::Validation,
+            Kind::Publish | Kind::Enable | Kind::Abort => Told::BehindASeal,
+            Kind::Acquire
+            | Kind::Release
+            | Kind::SetRead
+            | Kind::ClearRead
+            | Kind::Create
+            | Kind::Seal
+            | Kind::Adopt => Told::Itself,
+        }
+    }
+
+    /// Has every line that is printed find the same proxy with the same keys. A key's own text is
+    /// never among the options.
+    pub(super) fn found_by(self, args: &CtlArgs) -> Self {
+        let mut found_by = String::new();
+        if let Some(url) = &args.admin_url {
+            found_by.push_str(&format!(" --admin-url {}", quoted(url)));
+        }
+        let second = if let CtlCommand::Adopt(adopt) = &args.command {
+            adopt.second_key.as_deref()
+        } else {
+            None
+        };
+        for (option, file) in [("key-file", args.key_file.as_deref()), ("second-key", second)] {
+            if let Some(file) = file {
+                found_by.push_str(&format!(" --{option} {}", quoted(&file.to_string_lossy())));
+            }
+        }
+        Self { found_by, ..self }
     }
 
     fn path(&self) -> String {
@@ -356,6 +414,10 @@ impl Request {
         if let Some(hold) = self.hold {
             line.push_str(&format!(" --hold {}ms", millis(hold)));
         }
+        if self.beside_target {
+            line.push_str(" --beside-target");
+        }
+        line.push_str(&self.found_by);
         line
     }
 
@@ -374,6 +436,7 @@ impl Request {
         if let Some(hold) = self.hold {
             line.push_str(&format!(" --hold {}ms", millis(hold)));
         }
+        line.push_str(&self.found_by);
         line
     }
 
@@ -400,13 +463,13 @@ impl Request {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A word for a shell, quoted where it needs to be.
 fn quoted(word: &str) -> String {
-    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.".contains(&byte);
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.:".contains(&byte);
     if word.bytes().all(safe) {
         word.to_owned()
     } else {
@@ -437,6 +500,7 @@ pub(super) async fn send(
     if seen.status != 200 && !absent {
         return Ok(finish(request, &seen, None, as_json, terminal));
     }
+    request.must_not_open_both(&seen.body)?;
     let identity = match request.kind {
         Kind::Acquire => Some(identity(&seen.body)?),
         Kind::Release
@@ -454,7 +518,9 @@ pub(super) async fn send(
     while let Some(expect) = expectations.next() {
         let replay = request.replay_line(&expect);
         let body = request.body(&expect, identity.as_ref());
-        let sent = post(client, request, &body, as_json, terminal).await;
+        let path = request.path();
+        let answer = client.post(&path, &body, request.answer_timeout());
+        let sent = progress::tell(client, &request.namespace, answer, terminal).await;
         let answer = sent.map_err(|error| match error {
             HttpError::BadAddress(_) | HttpError::Unreachable { .. } => CtlError::NoAnswer(error),
             HttpError::Lost { .. } | HttpError::NotJson { .. } => {
@@ -546,69 +612,6 @@ fn receipt<'b>(request: &Request, body: &'b Value) -> Option<&'b Value> {
     })
 }
 
-/// Posts, and shows the live line meanwhile where a terminal is there to show it.
-///
-/// Cancel safety: as [`send`].
-async fn post(
-    client: &Client,
-    request: &Request,
-    body: &Value,
-    as_json: bool,
-    terminal: &mut Terminal<'_>,
-) -> Result<Answer, HttpError> {
-    let path = request.path();
-    let answer = client.post(&path, body, request.answer_timeout());
-    if as_json || !terminal.live {
-        return answer.await;
-    }
-    let mut answer = std::pin::pin!(answer);
-    let started = Instant::now();
-    let fence = fence_path(&request.namespace);
-    loop {
-        let next = async {
-            tokio::time::sleep(LIVE_INTERVAL).await;
-            client.get(&fence, ASK_TIMEOUT).await
-        };
-        tokio::select! {
-            biased;
-            answer = &mut answer => {
-                terminal.live_line("");
-                return answer;
-            }
-            seen = next => {
-                // A question without an answer leaves the line as it is; the command's own
-                // answer is what counts.
-                if let Ok(seen) = seen {
-                    let line = live_line(&request.namespace, &seen.body, started.elapsed());
-                    terminal.live_line(&line);
-                }
-            }
-        }
-    }
-}
-
-/// What a drain is waiting for, in one line of at most 78 characters.
-fn live_line(namespace: &Namespace, body: &Value, elapsed: Duration) -> String {
-    let none = Vec::new();
-    let blockers = body.pointer("/drain/blockers").and_then(Value::as_array).unwrap_or(&none);
-    let age = |blocker: &Value| blocker.get("age_ms").and_then(Value::as_u64).unwrap_or(0);
-    let noun = if blockers.len() == 1 { "blocker" } else { "blockers" };
-    let mut line = format!("{}, {} {noun}", text(body, "/fence/state"), blockers.len());
-    if let Some(oldest) = blockers.iter().max_by_key(|blocker| age(blocker)) {
-        let session = text(oldest, "/session");
-        line.push_str(&format!(", oldest {} (session {session})", show::age(age(oldest))));
-    }
-    let deadline = body.pointer("/fence/drain_policy/deadline_ms").and_then(Value::as_u64);
-    if let Some(deadline) = deadline {
-        match deadline.checked_sub(millis(elapsed)) {
-            Some(left) => line.push_str(&format!(", {} left", show::age(left))),
-            None => line.push_str(", past the deadline"),
-        }
-    }
-    line.push_str(&format!(": {namespace}"));
-    plain(&line).chars().take(78).collect()
-}
-
 /// Prints a command's answer and gives its exit code.
 fn finish(
     request: &Request,
@@ -627,19 +630,21 @@ fn finish(
         terminal.say(&answer.body.to_string());
         return code;
     }
+    let applied = || show::applied(&request.namespace, request.told(), &answer.body);
     match code {
-        _ if history => terminal.say(&show::applied(&request.namespace, &answer.body)),
-        exit::DONE => terminal.say(&show::applied(&request.namespace, &answer.body)),
+        _ if history => terminal.say(&applied()),
+        exit::DONE => terminal.say(&applied()),
         exit::DRAINING => {
-            terminal.say(&show::applied(&request.namespace, &answer.body));
+            terminal.say(&applied());
             let reads = matches!(request.kind, Kind::SetRead | Kind::Seal);
             let unforced = request.kind == Kind::SetRead;
             let undo = request.kind.undo();
             let back = format!(
-                "fencewire ctl {} {} --operation {}",
+                "fencewire ctl {} {} --operation {}{}",
                 undo.name(),
                 quoted(&request.namespace.to_string()),
-                request.operation
+                request.operation,
+                request.found_by
             );
             // Force reaches sessions of the proxy only; a session around it has no number here.
             let ours = show::blocked_by_sessions(&answer.body);

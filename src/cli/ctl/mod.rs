@@ -1,12 +1,14 @@
 //! `fencewire ctl`: the admin surface from a shell.
 //!
 //! Purpose: finds the proxy and the key, runs one command, ends with the documented exit code.
-//! `command` sends commands, `target` has what a target knows beside commands, `show` asks and
-//! prints, `proof` tells what a proof rests on, `outcome` turns answers into exit codes and
-//! advice. Called by `cli`. It decides nothing about fences: what may be done is the proxy's say.
+//! `command` sends commands, `progress` says what they wait for meanwhile, `target` has what a
+//! target knows beside commands, `show` asks and prints, `proof` tells what a proof rests on,
+//! `outcome` turns answers into exit codes and advice. Called by `cli`. It decides nothing about
+//! fences: what may be done is the proxy's say.
 
 mod command;
 mod outcome;
+mod progress;
 mod proof;
 mod show;
 mod target;
@@ -43,6 +45,18 @@ enum CtlError {
          --admin-url) its admin address?"
     )]
     NoAnswer(HttpError),
+    /// No answer to a request for a capability.
+    #[error(
+        "{error}. Its secret is lost, and can't be asked for again. A capability that nobody has \
+         may live now: it harms nobody, and ends with the target's next step. Ask for another one; \
+         ctl inspect {namespace} lists those that live"
+    )]
+    NoSecret {
+        /// What happened.
+        error: HttpError,
+        /// Whose.
+        namespace: Namespace,
+    },
     /// No answer, and the command may have been applied.
     #[error("{error}. The command may have been applied. Replay the same one:\n  {replay}")]
     Unknown {
@@ -67,7 +81,7 @@ impl CtlError {
             Self::NoAnswer(
                 HttpError::Unreachable { .. } | HttpError::Lost { .. } | HttpError::NotJson { .. },
             ) => exit::UNREACHABLE,
-            Self::Unknown { .. } | Self::Unusable(_) => exit::UNKNOWN,
+            Self::Unknown { .. } | Self::NoSecret { .. } | Self::Unusable(_) => exit::UNKNOWN,
             Self::Refused(_) => exit::REFUSED,
         }
     }
@@ -142,7 +156,7 @@ async fn dispatch(
         CtlCommand::EnableWrites(enable) => command::Request::enable(enable),
         CtlCommand::Abort(abort) => command::Request::abort(abort),
     };
-    command::send(client, &request, args.json, terminal).await
+    command::send(client, &request.found_by(args), args.json, terminal).await
 }
 
 fn client(args: &CtlArgs, terminal: &Terminal<'_>) -> Result<Client, CtlError> {

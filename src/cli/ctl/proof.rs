@@ -43,8 +43,8 @@ fn read_lines(body: &Value) -> Vec<String> {
     };
     let of = |pointer: &str| text(evidence, pointer);
     let leases = format!(
-        "proven {}; readers open at the closing: {} ended by the engine's answer, {} seen gone at \
-         the engine",
+        "proven {}; readers open when the proving wait began: {} ended by the engine's answer, {} \
+         seen gone at the engine",
         of("/proven_at"),
         of("/releases/by_answer"),
         of("/releases/by_engine")
@@ -72,8 +72,8 @@ fn write_lines(body: &Value) -> Vec<String> {
         line(
             "leases",
             &format!(
-                "writers open at the closing: {} ended by the engine's answer, {} seen gone at \
-                 the engine",
+                "writers open when the proving wait began: {} ended by the engine's answer, {} \
+                 seen gone at the engine",
                 of("/releases/by_answer"),
                 of("/releases/by_engine")
             ),

@@ -58,10 +58,12 @@ pub(super) async fn status(
             row.push(held_in_short(namespace.get("held")));
             table.row(row);
         }
-        match items(body, "/namespaces").len() {
-            0 => "The proxy has met no namespace yet.".to_owned(),
-            _ => table.render(),
+        if items(body, "/namespaces").is_empty() {
+            return "The proxy has met no namespace yet.".to_owned();
         }
+        let mut parts = vec![table.render()];
+        parts.extend(capabilities_of_all(body));
+        parts.join("\n\n")
     }))
 }
 
@@ -114,7 +116,7 @@ fn shown(
     code
 }
 
-fn items<'b>(body: &'b Value, pointer: &str) -> &'b [Value] {
+pub(super) fn items<'b>(body: &'b Value, pointer: &str) -> &'b [Value] {
     body.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -134,6 +136,11 @@ fn inspected(namespace: &Namespace, body: &Value) -> String {
     let blockers = blockers(body);
     if !blockers.is_empty() {
         parts.push(blockers);
+        parts.extend(others_unasked(body).map(str::to_owned));
+    }
+    let live = items(body, "/fence/capabilities");
+    if !live.is_empty() {
+        parts.push(capabilities(live.iter().map(|one| (namespace.to_string(), one)).collect()));
     }
     let receipts = items(body, "/receipts");
     if !receipts.is_empty() {
@@ -179,6 +186,9 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     };
     let of = |pointer: &str| text(body, pointer);
     line("state", joined(body, &[("", "/fence/state"), ("revision", "/fence/revision")]));
+    if of("/fence/state") == "TARGET_ABORTED" {
+        line("note", ABORTED_STAYS.to_owned());
+    }
     line("why", joined(body, &[("", "/fence/detail"), ("", "/fence/reason")]));
     line("operation", of("/fence/operation_id"));
     let admission = [
@@ -215,15 +225,41 @@ fn summary(namespace: &Namespace, body: &Value) -> String {
     line("as of", last_look(body));
     line("policy", policy(body));
     line("validation", of("/fence/validation/result"));
+    line("BEWARE", beside(body));
     line("boundary", proof::boundary(body));
     line("lock now", lock_now(body));
     lines.extend(lock_gaps(body));
     let mut proven = proof::lines(body);
-    if !proven.is_empty() && of("/fence/state") == "RELEASED" {
-        lines.push(proof::line("proof", "of the fence that has been released since:"));
+    let whose = match of("/fence/state").as_str() {
+        "RELEASED" => Some("of the fence that has been released since:"),
+        "TARGET_WRITE_FENCED" | "TARGET_WRITABLE" | "TARGET_ABORTED" => {
+            Some("of the seal, which ended the import:")
+        }
+        _ => None,
+    };
+    if let Some(whose) = whose.filter(|_| !proven.is_empty()) {
+        lines.push(proof::line("proof", whose));
     }
     lines.append(&mut proven);
     lines.join("\n")
+}
+
+/// What a release of this source would open it beside; `-` where there is nothing.
+fn beside(body: &Value) -> String {
+    let targets = writable_targets(body);
+    if targets.is_empty() {
+        return "-".to_owned();
+    }
+    format!(
+        "its operation has enabled writes of {}: releasing this one lets both take writes",
+        targets.join(", ")
+    )
+}
+
+/// Targets of the fence's operation that take writes, or may.
+pub(super) fn writable_targets(body: &Value) -> Vec<String> {
+    let names = items(body, "/fence/writable_targets").iter();
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Labelled values that are there, separated by commas; `-` when none is.
@@ -369,6 +405,51 @@ pub(super) fn blocked_by_sessions(body: &Value) -> bool {
     items(body, "/drain/blockers").iter().any(session)
 }
 
+/// The live capabilities of every namespace, where there is one.
+fn capabilities_of_all(body: &Value) -> Option<String> {
+    let lines = items(body, "/namespaces").iter();
+    let all: Vec<_> = lines
+        .flat_map(|line| {
+            let name = text(line, "/namespace");
+            items(line, "/capabilities").iter().map(move |one| (name.clone(), one))
+        })
+        .collect();
+    (!all.is_empty()).then(|| capabilities(all))
+}
+
+/// A table of live capabilities. What would let somebody show one isn't known any more.
+fn capabilities(all: Vec<(String, &Value)>) -> String {
+    let headings =
+        ["CAPABILITY", "OF", "PURPOSE", "OPERATION", "REV", "ISSUED AT", "SESSIONS THAT BEAR IT"];
+    let mut table = Table::new(&headings);
+    for (namespace, one) in all {
+        let of = |name: &str| cell(one.get(name));
+        table.row(vec![
+            of("number"),
+            namespace,
+            of("purpose"),
+            of("operation_id"),
+            of("revision"),
+            of("issued_at"),
+            of("sessions"),
+        ]);
+    }
+    table.render()
+}
+
+/// What blockers don't tell yet: while sessions of the proxy write, the engine isn't asked.
+pub(super) fn others_unasked(body: &Value) -> Option<&'static str> {
+    let early = |blocker: &Value| {
+        let class = blocker.get("class").and_then(Value::as_str);
+        class.is_some_and(|class| matches!(class, "writer" | "reader"))
+    };
+    let write_drain = text(body, "/fence/state") != "SOURCE_READ_DRAINING";
+    (write_drain && items(body, "/drain/blockers").iter().any(early)).then_some(
+        "These are the proxy's own sessions. The engine is asked about all others once they have \
+         ended, and may name more then.",
+    )
+}
+
 /// A table of what blocks the drain, or nothing.
 fn blockers(body: &Value) -> String {
     let blockers = items(body, "/drain/blockers");
@@ -396,19 +477,63 @@ fn blockers(body: &Value) -> String {
     table.render()
 }
 
+/// What an aborted target is good for.
+const ABORTED_STAYS: &str = "it stays closed, and its name isn't freed: drop the database around \
+                             the proxy; the next target needs another name";
+
+/// Whose the evidence of a target's record is.
+const SEALS_PROOF: &str =
+    "of the seal, which ended the import; this command has proven nothing anew:";
+
+/// What a command's answer is the answer to, as far as its text depends on that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// One that makes a proof, or that has none to show.
+    Itself,
+    /// One behind a seal, whose record carries the seal's proof.
+    BehindASeal,
+    /// A validation that is recorded, which is one as well.
+    Validation,
+}
+
+impl Told {
+    const fn is_behind_a_seal(self) -> bool {
+        match self {
+            Self::Itself => false,
+            Self::BehindASeal | Self::Validation => true,
+        }
+    }
+}
+
+/// What was recorded, where the code alone would say less.
+fn told_of(what: Told, body: &Value) -> String {
+    match what {
+        Told::Itself | Told::BehindASeal => String::new(),
+        Told::Validation => match text(body, "/fence/validation/result").as_str() {
+            "failed" => ": recorded that the validation FAILED".to_owned(),
+            result => format!(": recorded that the validation is {result}"),
+        },
+    }
+}
+
 /// The answer of a command that was applied, or that drains.
-pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
+pub(super) fn applied(namespace: &Namespace, what: Told, body: &Value) -> String {
     let replayed = body.get("replayed").and_then(Value::as_bool) == Some(true);
     let how = if replayed { ", replayed" } else { "" };
     let (state, revision) = (text(body, "/fence/state"), text(body, "/fence/revision"));
     let code = outcome::code(body);
-    let head = format!("{namespace} is {state} at revision {revision} ({code}{how})");
+    let told = told_of(what, body);
+    let head = format!("{namespace} is {state} at revision {revision} ({code}{how}{told})");
     let mut lines = vec![plain(&head)];
     if let Some(note) = overtaken(body).filter(|_| is_history(body)) {
         lines.push(plain(&note));
         return lines.join("\n");
     }
     let blockers = blockers(body);
+    let note = text(body, "/reason");
+    if code != "DRAINING" && note != "-" {
+        lines.push(proof::line("note", &note));
+    }
     if code == "DRAINING" {
         let specific = text(body, "/drain/reason");
         let why = if specific == "-" { text(body, "/reason") } else { specific };
@@ -417,16 +542,22 @@ pub(super) fn applied(namespace: &Namespace, body: &Value) -> String {
             lines.push(proof::line("waits for", &why));
         }
     } else if state != "RELEASED" {
+        let mut proven = Vec::new();
         let boundary = proof::boundary(body);
         if boundary != "-" {
-            lines.push(proof::line("boundary", &boundary));
+            proven.push(proof::line("boundary", &boundary));
         }
-        lines.append(&mut proof::lines(body));
+        proven.append(&mut proof::lines(body));
+        if what.is_behind_a_seal() && !proven.is_empty() {
+            lines.push(proof::line("proof", SEALS_PROOF));
+        }
+        lines.append(&mut proven);
         lines.extend(lock_gaps(body));
     }
     if !blockers.is_empty() {
         lines.push(String::new());
         lines.push(blockers);
+        lines.extend(others_unasked(body).map(str::to_owned));
     }
     lines.join("\n")
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::args::{CapabilityArgs, QueryArgs, TargetArgs};
 use super::super::exit;
-use super::super::http::{Answer, Client};
+use super::super::http::{Answer, Client, HttpError};
 use super::super::table::Table;
 use super::super::terminal::{Terminal, plain};
 use super::{ASK_TIMEOUT, CtlError, cell, fence_path, outcome, text};
@@ -20,7 +20,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// `ctl import-capability`
 ///
-/// Cancel safety: it changes nothing but that a capability may live that nobody has.
+/// Cancel safety: it changes nothing but that a capability may live that nobody has. An answer that
+/// is lost leaves the same, and says so.
 pub(super) async fn capability(
     client: &Client,
     args: &CapabilityArgs,
@@ -31,7 +32,18 @@ pub(super) async fn capability(
     if let Some(purpose) = &args.purpose {
         more["purpose"] = json!(purpose);
     }
-    let asked = ask(client, &args.target, "import-capability", more, ASK_TIMEOUT).await?;
+    let asked = ask(client, &args.target, "import-capability", more, ASK_TIMEOUT).await;
+    let asked = asked.map_err(|error| match error {
+        CtlError::NoAnswer(error @ (HttpError::Lost { .. } | HttpError::NotJson { .. })) => {
+            CtlError::NoSecret { error, namespace: args.target.namespace.clone() }
+        }
+        CtlError::NoAnswer(_)
+        | CtlError::NoSecret { .. }
+        | CtlError::Unknown { .. }
+        | CtlError::Unusable(_)
+        | CtlError::Usage(_)
+        | CtlError::Refused(_) => error,
+    })?;
     let told = |body: &Value, terminal: &mut Terminal<'_>| {
         let (purpose, revision) = (text(body, "/purpose"), text(body, "/revision"));
         terminal.complain(&format!(
@@ -70,7 +82,9 @@ fn table(result: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let names: Vec<String> = list(&result["cols"]).iter().map(|one| cell(Some(one))).collect();
     let names: Vec<String> = names.iter().map(|name| plain(name)).collect();
-    let mut table = Table::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    // The values are what was asked for; the proxy bounds how much it answers.
+    let headings: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut table = Table::new(&headings).whole();
     for row in list(&result["rows"]) {
         table.row(list(&row).iter().map(|value| cell(Some(value))).collect());
     }

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::cli::exit;
 use crate::cli::terminal::tests::{capture, capture_live};
 
+mod targets;
+
 const OP: &str = "11111111-1111-4111-8111-111111111111";
 const CMD: &str = "22222222-2222-4222-8222-222222222222";
 const KEY: &str = "sesame-sesame-sesame";
@@ -471,8 +473,73 @@ fn a_live_line_shows_what_the_drain_waits_for() {
     assert_eq!(code, exit::DONE);
     let line = "SOURCE_DRAINING, 1 blocker, oldest 12.4 s (session 17), ";
     assert!(err.contains(line) && err.contains(" left: old/app"), "{err:?}");
+    assert_eq!(err.matches("in the way: 1").count(), 1, "named once, as nothing changed: {err:?}");
     assert!(err.ends_with("\r\u{1b}[K"), "the live line is wiped: {err:?}");
     assert!(!out.contains('\r'), "{out:?}");
+}
+
+/// Also where nobody looks at a terminal: in a script's log, or with `--json`.
+#[test]
+fn what_a_command_waits_for_is_told_when_it_changes() {
+    let (asked, wait): (Sender<()>, Receiver<()>) = channel();
+    let (asked, wait) = (Mutex::new(asked), Mutex::new(wait));
+    let questions = Mutex::new(0);
+    let fake = Fake::new(move |seen| {
+        if seen.line.starts_with("POST") {
+            wait.lock().unwrap().recv().unwrap();
+            return Reply::Json(200, applied());
+        }
+        let mut questions = questions.lock().unwrap();
+        *questions += 1;
+        let mut body = inspected("SOURCE_DRAINING", 1);
+        // First a session of the proxy's, twice; then the engine's own word.
+        body["drain"] = match *questions {
+            1..=3 => {
+                let mut drain = blockers();
+                drain["blockers"][0]["class"] = json!("writer");
+                drain
+            }
+            4 => json!({ "phase": "engine_lock", "blockers": [] }),
+            _ => {
+                asked.lock().unwrap().send(()).ok();
+                body["drain"].clone()
+            }
+        };
+        Reply::Json(200, body)
+    });
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--json"];
+    let (code, out, err) = fake.run(&args);
+    assert_eq!((code, out.lines().count()), (exit::DONE, 1), "{out}");
+    let blocker = "  session 17, user app, client 10.0.0.9:5000, backend 99, 12.4 s: transaction \
+                   open; update t set a = ?";
+    for part in [
+        " left; in the way: 1\n",
+        blocker,
+        "The engine is asked about all others once they have ended",
+        "; taking the engine's locks\n",
+    ] {
+        assert_eq!(err.matches(part).count(), 1, "{part}, in:\n{err}");
+    }
+    assert!(!err.contains('\u{1b}') && !err.contains('\r'), "{err:?}");
+}
+
+/// A line that is printed must find the same proxy, with the same keys.
+#[test]
+fn printed_lines_have_the_options_that_ctl_was_given() {
+    let fake = answering(202, json!({ "outcome": "DRAINING", "drain": blockers() }));
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("a key");
+    std::fs::write(&key, KEY).unwrap();
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--admin-url", &fake.url];
+    let all = [&["ctl"], &args[..], &["--key-file", key.to_str().unwrap()]].concat();
+    let (code, _, err) = capture(&all, &[]);
+    assert_eq!(code, exit::DRAINING);
+    let lines: Vec<&str> = err.lines().filter(|line| line.contains("fencewire ctl")).collect();
+    assert_eq!(lines.len(), 3, "replay, force and back: {err}");
+    let found_by = format!(" --admin-url {} --key-file '{}'", fake.url, key.display());
+    assert!(lines.iter().all(|line| line.ends_with(&found_by)), "{err}");
+    let (_, _, err) = fake.run(&args[..4]);
+    assert!(!err.contains("--admin-url") && !err.contains(KEY), "{err}");
 }
 
 #[test]

@@ -35,12 +35,13 @@ pub(super) struct Reader<'a> {
     origin: Origin<'a>,
     around: &'a dyn Surroundings,
     problems: Vec<Problem>,
+    notes: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader without problems yet.
     pub(super) fn new(origin: Origin<'a>, around: &'a dyn Surroundings) -> Self {
-        Self { origin, around, problems: Vec::new() }
+        Self { origin, around, problems: Vec::new(), notes: Vec::new() }
     }
 
     fn problem(&mut self, span: Option<Range<usize>>, key: &str, message: impl Into<String>) {
@@ -86,6 +87,23 @@ impl<'a> Reader<'a> {
         let path = PathBuf::from(value.get_ref());
         self.content(key, value, &path)?;
         Some(path)
+    }
+
+    /// As [`Self::readable`], for a file that holds a secret: one that others can read is told.
+    /// It isn't refused, as some systems hand secrets out that way to a user of their own.
+    fn secret_file(&mut self, key: &str, value: &Text) -> Option<PathBuf> {
+        let path = self.readable(key, value)?;
+        self.note_readable(key, &path);
+        Some(path)
+    }
+
+    fn note_readable(&mut self, key: &str, path: &Path) {
+        if let Some(mode) = self.around.mode(path).filter(|mode| mode & 0o077 != 0) {
+            self.notes.push(format!(
+                "{key}: {} is open to other users of this machine (mode {mode:04o}); chmod 600 it",
+                path.display()
+            ));
+        }
     }
 
     /// What is in the file, as bytes; a problem when it can't be read.
@@ -140,6 +158,7 @@ impl<'a> Reader<'a> {
             fence,
             namespaces,
             compat_sqlstate,
+            notes: self.notes,
         })
     }
 

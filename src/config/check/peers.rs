@@ -221,7 +221,9 @@ impl Reader<'_> {
 
     fn password_from_file(&mut self, file: &Spanned<String>) -> Option<Secret> {
         let key = "engine.password_file";
-        let bytes = self.content(key, file, &PathBuf::from(file.get_ref()))?;
+        let path = PathBuf::from(file.get_ref());
+        let bytes = self.content(key, file, &path)?;
+        self.note_readable(key, &path);
         let text = String::from_utf8(bytes).ok();
         // One line, with or without its end: editors add one, passwords don't hold one.
         let line = text.as_deref().map(|text| text.trim_end_matches(['\r', '\n']));
@@ -331,7 +333,16 @@ impl Reader<'_> {
             declared.protocol.is_none_or(|engine_protocol| engine_protocol == protocol)
         };
         let Some(value) = &table.default_engine else {
-            let first = engines.iter().find(speaks).map(|declared| declared.name.clone());
+            let mut speaking = engines.iter().filter(speaks).map(|declared| &declared.name);
+            let first = speaking.next().cloned();
+            if let (Some(first), Some(other)) = (&first, speaking.next()) {
+                let address = table.address.as_ref().map_or("", |address| address.get_ref());
+                self.notes.push(format!(
+                    "listen.default_engine: the listener at {address} names none, and {first} and \
+                     {other} both speak its protocol: databases without a route go to {first}, the \
+                     first; say default_engine = \"{first}\" if that is meant"
+                ));
+            }
             // Without any engine there is a problem already.
             if first.is_none() && !engines.is_empty() {
                 let message = speaks_otherwise(protocol, engines);

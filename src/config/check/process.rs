@@ -98,7 +98,7 @@ impl Reader<'_> {
             postgres,
             mysql,
             key: self.admin_key(raw),
-            adoption_key_file: self.readable("admin.adoption_key_file", &raw.adoption_key_file),
+            adoption_key_file: self.secret_file("admin.adoption_key_file", &raw.adoption_key_file),
             open_metrics: raw.open_metrics.as_ref().is_some_and(|flag| *flag.get_ref()),
             show_literals: raw.show_literals.as_ref().is_some_and(|flag| *flag.get_ref()),
         }
@@ -148,7 +148,7 @@ impl Reader<'_> {
             self.problem(Some(file.span()), "admin.key_file", message);
             return KeySource::Off;
         }
-        if let Some(path) = self.readable("admin.key_file", &raw.key_file) {
+        if let Some(path) = self.secret_file("admin.key_file", &raw.key_file) {
             return KeySource::File(path);
         }
         if let Some(name) = &raw.key_env {

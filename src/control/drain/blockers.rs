@@ -194,7 +194,8 @@ pub(in crate::control) async fn activity_of(
 impl Run<'_> {
     pub(super) fn proxy_view(&self, now: &EngineRun) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
-        proxy_view(&self.gate, &self.drain, sole_path, now)
+        let view = proxy_view(&self.gate, &self.drain, sole_path, now);
+        ProxyView { is_import: self.is_import(), ..view }
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.

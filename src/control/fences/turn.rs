@@ -16,13 +16,16 @@ use crate::control::answer::{Answer, DrainReport};
 use crate::control::drain::Ticket;
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
-use crate::control::port::LiveDatabase;
+use crate::control::port::{EnginePort, LiveDatabase};
+use crate::control::targets::is_another;
 use crate::control::truth::is_source_fenced;
 use crate::engine::EngineError;
 use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, Command, CommandKind};
 use crate::fence::receipt::Receipt;
-use crate::fence::record::{Adoption, FenceRecord, Forced, Identity, IncarnationId, LockMode};
+use crate::fence::record::{
+    Adoption, Boundary, FenceRecord, Forced, Identity, IncarnationId, LockMode,
+};
 use crate::fence::state::FenceState;
 use crate::fence::transition::{ControlRefusal, ControlView, Decision, Facts, decide};
 use crate::store::reconcile::Reconciled;
@@ -36,6 +39,8 @@ pub(in crate::control) struct Story {
     live: Option<Identity>,
     /// Why the engine didn't say which database it is.
     silent: Option<EngineError>,
+    /// That it is another one than was made for the target.
+    stranger: Option<ControlRefusal>,
     /// How long the drain ran, in milliseconds.
     pub(in crate::control) drain_ms: Option<u64>,
     /// What it forced.
@@ -51,6 +56,7 @@ impl Story {
             before: (FenceState::UnknownUnavailable, Revision(0)),
             live: None,
             silent: None,
+            stranger: None,
             drain_ms: None,
             forced: Vec::new(),
             unproven: None,
@@ -96,6 +102,9 @@ impl Control {
         {
             Step::Answered(answer) => {
                 let mut answer = *answer;
+                if let Some(note) = self.note(command, story.before.0, &answer) {
+                    answer.message.get_or_insert(note);
+                }
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;
                 self.tell(actor, command, &story, &answer);
                 drop(turn);
@@ -143,7 +152,7 @@ impl Control {
             // the transition lock is held.
             line.set_pending(None);
             let fresh = receipt.is_none();
-            let facts = self.facts(&mut truth, (actor, command), fresh, &mut story.silent).await;
+            let facts = self.facts(&mut truth, (actor, command), fresh, story).await;
             story.before = (truth.view.state(), truth.view.revision());
             story.live.clone_from(&facts.live_identity);
             let now = self.clock.now_ms();
@@ -152,7 +161,7 @@ impl Control {
                     if facts.snapshot.is_none() && needs_snapshot(command, &next) =>
                 {
                     self.settle_gate(line, &truth).await;
-                    return Step::answered(without_snapshot(command, story.silent.take()));
+                    return Step::answered(without_snapshot(command, story));
                 }
                 Decision::Commit { replaces, next, receipt, drains } => {
                     let decided = Decided { replaces, next, receipt, drains };
@@ -213,7 +222,7 @@ impl Control {
         truth: &mut Reconciled,
         (actor, command): (&Actor, &Command),
         fresh: bool,
-        silent: &mut Option<EngineError>,
+        story: &mut Story,
     ) -> Facts {
         let namespace = &command.namespace;
         let settings = self.settings_of(namespace);
@@ -224,7 +233,7 @@ impl Control {
             ControlView::UnknownUnavailable { .. } => false,
         };
         let mut live_identity = None;
-        *silent = None;
+        story.silent = None;
         if let (true, true, Some(engine)) = (fresh, unowned, &engine) {
             match engine.identity(namespace).await {
                 Ok(LiveDatabase::Exists(identity)) => live_identity = Some(identity),
@@ -236,20 +245,13 @@ impl Control {
                 Err(error) => {
                     let what = "the engine did not say which database it is";
                     tracing::warn!(%namespace, %error, "{what}");
-                    *silent = Some(error);
+                    story.silent = Some(error);
                 }
             }
         }
         let snapshot = match (fresh, truth.view.record(), &engine) {
             (true, Some(record), Some(engine)) if needs_snapshot(command, record) => {
-                let (operation, next) = (command.operation, record.revision.next());
-                match engine.mark_boundary(namespace, operation, next).await {
-                    Ok(marked) => Some(marked.boundary),
-                    Err(error) => {
-                        *silent = Some(error);
-                        None
-                    }
-                }
+                snapshot_of(engine.as_ref(), command, record, story).await
             }
             (true | false, _, _) => None,
         };
@@ -484,8 +486,41 @@ fn needs_snapshot(command: &Command, record: &FenceRecord) -> bool {
         && record.operation == command.operation
 }
 
+/// The engine's position in the database that was made for the target: before the question so that
+/// nothing is written to a stranger, behind it because one may have come in between.
+async fn snapshot_of(
+    engine: &dyn EnginePort,
+    command: &Command,
+    record: &FenceRecord,
+    story: &mut Story,
+) -> Option<Boundary> {
+    let (namespace, made) = (&command.namespace, record.identity.as_ref());
+    let asked = async {
+        story.stranger = is_another(engine, namespace, made).await?;
+        if story.stranger.is_some() {
+            return Ok(None);
+        }
+        let (operation, next) = (command.operation, record.revision.next());
+        let marked = engine.mark_boundary(namespace, operation, next).await?;
+        story.stranger = is_another(engine, namespace, made).await?;
+        Ok(story.stranger.is_none().then_some(marked.boundary))
+    };
+    let asked: Result<_, EngineError> = asked.await;
+    match asked {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            story.silent = Some(error);
+            None
+        }
+    }
+}
+
 /// A validation says at which position of the target it was recorded.
-fn without_snapshot(command: &Command, silent: Option<EngineError>) -> Answer {
+fn without_snapshot(command: &Command, story: &mut Story) -> Answer {
+    if let Some(refusal) = story.stranger.take() {
+        return Answer::refused(refusal);
+    }
+    let silent = story.silent.take();
     let why = silent.map_or_else(|| "it isn't configured".to_owned(), |error| error.to_string());
     Answer::failed(format!(
         "{} on {}: nothing was changed, because the engine did not say at which position the \

@@ -49,3 +49,27 @@ async fn acceptance_22_a_state_that_nobody_knows_is_active() {
     let unknown = r#"fencewire_fence_namespaces{role="unknown",state="UNKNOWN_UNAVAILABLE"} 1"#;
     assert!(text.contains(unknown), "{text}");
 }
+
+/// Nothing ends an aborted target: an age that grows for ever would be an alert for ever.
+#[tokio::test]
+async fn an_aborted_target_is_active_and_has_no_age() {
+    let rig = Rig::new().await;
+    rig.engine.missing();
+    rig.run(super::targets::create(1)).await;
+    let age = |rig: &Rig| {
+        rig.control.refresh_gauges();
+        let text = rig.metrics.encode();
+        let line = text.lines().find(|line| line.starts_with("fencewire_fence_oldest_active_age"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap()
+    };
+    rig.until("an age", |rig| age(rig) > 0.0).await;
+    let abort = Command {
+        expected_state: FenceState::TargetQuarantined,
+        arguments: Arguments::AbortQuarantinedTarget,
+        expected_revision: Revision(1),
+        ..super::targets::create(2)
+    };
+    assert_eq!(code(&rig.run(abort).await), ControlCode::Applied);
+    assert!(age(&rig) == 0.0, "{}", age(&rig));
+    assert_eq!(rig.control.capabilities().active_fences, 1, "it still admits nothing");
+}

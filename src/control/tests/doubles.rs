@@ -394,3 +394,30 @@ async fn a_targets_server_under_another_name_is_closed_until_the_target_is_enabl
     assert!(may_write_to(&after, "again/app"), "an aborted one is closed by its name alone");
     assert!(!after.may_write());
 }
+
+/// An aborted target and the settings of a later time: its server is gone, and its name is not.
+#[tokio::test]
+async fn an_aborted_targets_engine_may_leave_the_settings_and_come_back() {
+    let rig = Rig::new().await;
+    rig.engine.missing();
+    assert_eq!(code(&rig.run(target(1)).await), ControlCode::Applied);
+    let without = || rig.restarted_with(engines([("prod", &rig.engine)]));
+    let error = without().control.recover().await.unwrap_err().to_string();
+    for part in ["old/app is TARGET_QUARANTINED on engine old", "release", "abort it"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let abort = Command {
+        expected_state: FenceState::TargetQuarantined,
+        arguments: Arguments::AbortQuarantinedTarget,
+        expected_revision: Revision(1),
+        ..target(2)
+    };
+    assert_eq!(code(&rig.run(abort).await), ControlCode::Applied);
+    let after = without();
+    after.control.recover().await.unwrap();
+    assert!(after.control.ready() && may_write_to(&after, "prod/app"));
+    assert!(!after.may_write(), "its name stays closed");
+    let back = rig.restarted();
+    back.control.recover().await.unwrap();
+    assert!(!back.may_write(), "also where the engine is there again");
+}

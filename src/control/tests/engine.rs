@@ -158,6 +158,11 @@ impl ScriptedEngine {
         self.script().missing = true;
     }
 
+    /// The database is there again, by another hand.
+    pub(crate) fn made_again(&self) {
+        self.script().missing = false;
+    }
+
     /// The next attempt at making a database comes to this.
     pub(crate) fn next_creation(&self, script: CreateScript) {
         self.script().creation = Some(script);

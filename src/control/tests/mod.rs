@@ -11,6 +11,7 @@ mod locks;
 mod reads;
 mod runs;
 mod starts;
+mod target_words;
 mod targets;
 
 use std::collections::BTreeMap;

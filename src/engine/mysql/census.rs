@@ -22,6 +22,7 @@ use super::holder::Holder;
 use super::judge::{Observed, Prepared, TableLock, Thread, Transaction, judge};
 use super::value::{bytes, key, literal, number, text, thread, words};
 use super::{MyEngine, Seen, same_run};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
 use crate::base::limits::STATEMENT_CHARS_MAX;
 use crate::engine::census::{CensusOutcome, Cutoff, CutoffEntry, ProxyView};
@@ -98,6 +99,12 @@ impl MyEngine {
         let schema = self.schema_of(&cutoff.namespace)?;
         let mut control = self.connections.control().await?;
         self.see_threads(&mut control).await?;
+        // In front of the process list, which shows what one had begun by now, and of the identity:
+        // it may change the connection.
+        let events = match view.is_import && !removed(Removable::EventCheck) {
+            true => self.enabled_events(&mut control, schema).await?,
+            false => Vec::new(),
+        };
         let mut seen = self.see(&mut control, schema).await?;
         if same_run(cutoff.identity.server_start, seen.identity.server_start) {
             seen.identity.server_start = cutoff.identity.server_start;
@@ -115,7 +122,14 @@ impl MyEngine {
         if let Some(holder) = holder {
             observed.locked = look_after(&holder, &observed).await;
         }
-        Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
+        Ok(match judge(cutoff, view, &observed, seen.identity, seen.now) {
+            CensusOutcome::Clear(_) if !events.is_empty() => CensusOutcome::Residue(events),
+            CensusOutcome::Clear(clear) => CensusOutcome::Clear(clear),
+            CensusOutcome::Residue(mut blockers) => {
+                blockers.extend(events);
+                CensusOutcome::Residue(blockers)
+            }
+        })
     }
 
     /// Steps 2 to 4 of the header.

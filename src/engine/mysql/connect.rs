@@ -545,7 +545,8 @@ pub(super) fn code(error: &mysql_async::Error) -> Option<u16> {
     }
 }
 
-/// The engine's own words with its number, or the whole chain of causes.
+/// The engine's own words with its number, or the chain of causes, each said once: the driver's
+/// texts hold their causes already, and its "Input/output error" twice.
 pub(super) fn words(error: &mysql_async::Error) -> String {
     if let mysql_async::Error::Server(server) = error {
         return format!("{} ({})", server.message, server.code);
@@ -553,10 +554,13 @@ pub(super) fn words(error: &mysql_async::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
         cause = inner.source();
     }
-    text
+    text.trim_start_matches("Input/output error: ").to_owned()
 }
 
 /// A poisoned lock here guards a plain list or map that is whole after every step.
@@ -573,6 +577,14 @@ mod tests {
         assert_eq!(backoff(0), Duration::ZERO);
         assert_eq!(backoff(1), Duration::from_millis(50));
         assert_eq!(backoff(u32::MAX), Duration::from_millis(limits::CONTROL_BACKOFF_MAX_MS));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(words(&mysql_async::Error::from(refused())), "connection refused");
+        let driver = mysql_async::Error::from(DriverError::ConnectionClosed);
+        assert_eq!(words(&driver).matches("closed").count(), 1, "{}", words(&driver));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{FenceRecord, FenceState, Outcome, Receipt, WrittenBy};
 use crate::base::ids::{Namespace, Revision};
 use crate::fence::proof::{DrainProof, DrainedClaim};
 use crate::fence::record::{Evidence, Identity, ReadEvidence, RecordError, another_database};
+use crate::fence::state::Role;
 
 /// How a drain ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,10 +50,12 @@ pub enum CompletionError {
         state: FenceState,
     },
     /// The evidence is of another database than the fence was acquired on.
-    #[error("{}", another_database(namespace, was, now))]
+    #[error("{}", another_database(namespace, *role, was, now))]
     OtherDatabase {
         /// Whose.
         namespace: Namespace,
+        /// Which end of a move it is.
+        role: Option<Role>,
         /// As acquired.
         was: Box<Identity>,
         /// As proven.
@@ -145,6 +148,7 @@ fn evidence_for(record: &FenceRecord, proof: DrainProof) -> Result<Evidence, Com
         Some(identity) if !identity.is_met_by(proof.identity()) => {
             Err(CompletionError::OtherDatabase {
                 namespace: namespace.clone(),
+                role: record.state.role(),
                 was: Box::new(identity.clone()),
                 now: Box::new(proof.identity().clone()),
             })

@@ -177,14 +177,25 @@ impl Request<'_> {
     }
 
     fn must_be_validated(&self, record: Option<&FenceRecord>) -> Result<(), ControlRefusal> {
-        let validated = record.and_then(|record| record.validation.as_ref()).is_some_and(|found| {
-            found.operation == self.command.operation && found.result == ValidationResult::Ok
-        });
-        if validated {
-            return Ok(());
-        }
-        let what = "the latest validation recorded by this operation is not ok; validate the \
-                    target and record the result first";
-        Err(self.refuse(Detail::ValidationReceiptRequired, what))
+        let found = record.and_then(|record| record.validation.as_ref());
+        let missing = match found.map(|found| (found.operation, found.result)) {
+            None => "no validation is recorded of this target".to_owned(),
+            Some((operation, _)) if operation != self.command.operation => format!(
+                "the latest validation was recorded by operation {operation}, which isn't the \
+                 owner any more; {} has recorded none",
+                self.command.operation
+            ),
+            Some((_, ValidationResult::Failed)) => {
+                "the latest validation was recorded as failed".to_owned()
+            }
+            Some((_, ValidationResult::Ok)) => return Ok(()),
+        };
+        let what = format!(
+            "{missing}; look at the target (validation-query, or a session that shows a validation \
+             capability), record an ok (ctl validate {} --operation {} --result ok), then send a \
+             new publish",
+            self.command.namespace, self.command.operation
+        );
+        Err(self.refuse(Detail::ValidationReceiptRequired, &what))
     }
 }

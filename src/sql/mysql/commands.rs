@@ -118,7 +118,8 @@ pub(super) fn call(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         breaks: GuardBreak::Reset,
         extra: part.extra
             | if moves { Shape::CHANGES_SCHEMA } else { 0 }
-            | Shape::COMMITS_IMPLICITLY
+            // What is declared harmless ends no transaction of its caller's.
+            | if trusted { 0 } else { Shape::COMMITS_IMPLICITLY }
             | Shape::CHANGES_AUTOCOMMIT
             | Shape::KEEPS_LOCKS,
         ..part

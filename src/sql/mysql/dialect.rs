@@ -211,6 +211,29 @@ impl MyLexing {
         }
     }
 
+    /// Whether a text that was read by these rules reads the same by those of `now`: each way in
+    /// which it may be read now is one in which it was.
+    #[must_use]
+    pub fn covers(self, now: Self) -> bool {
+        let toggle = |then: Toggle, now: Toggle| then == Toggle::Unknown || then == now;
+        // What can't be read byte by byte is proved of nothing but ASCII.
+        let encoding = match (self.encoding, now.encoding) {
+            (MyEncoding::Alien, _) => true,
+            (MyEncoding::Unsafe, now) => now != MyEncoding::Alien,
+            (MyEncoding::Utf8 | MyEncoding::AsciiSafe, now) => now == self.encoding,
+        };
+        encoding
+            && toggle(self.ansi_quotes, now.ansi_quotes)
+            && toggle(self.no_backslash_escapes, now.no_backslash_escapes)
+    }
+
+    /// Whether this text reads the same by all rules but those of a set in which not even ASCII is
+    /// itself.
+    #[must_use]
+    pub fn reads_alike(text: &[u8]) -> bool {
+        text.is_ascii() && !text.iter().any(|byte| matches!(byte, b'"' | b'\\'))
+    }
+
     /// Whether this text can't be read byte by byte under these rules.
     pub(in crate::sql) fn hides(self, text: &[u8]) -> bool {
         match self.encoding {

@@ -63,11 +63,6 @@ impl Status {
         self.has(0x0080)
     }
 
-    /// The default schema was dropped.
-    pub(crate) const fn schema_dropped(self) -> bool {
-        self.has(0x0100)
-    }
-
     /// A backslash in a string is an ordinary character.
     pub(crate) const fn no_backslash_escapes(self) -> bool {
         self.has(0x0200)

@@ -10,7 +10,8 @@ use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::admission::Refusal;
-use crate::sql::{Classified, Classifier, MyEncoding};
+use crate::sql::{Classified, Classifier, MyEncoding, MyLexing};
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::mysql::attributes;
 use crate::wire::mysql::auth::{self, Letters};
 use crate::wire::mysql::bearing::Shown;
@@ -70,6 +71,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) classifier: &'a mut Classifier,
     /// The process's monotonic clock, milliseconds.
     pub(crate) now_ms: u64,
+    /// This worker's: programs are counted as they are admitted, look-ups as they are made.
+    pub(crate) counters: &'a WorkerCounters,
 }
 
 /// Sorts a chunk. Returns how many bytes were consumed, and why it stopped if not at the end.
@@ -257,6 +260,9 @@ impl Packet<'_, '_, '_> {
             Ok(Entry::Wait) => Ruling::Stop(Stop::Blocked),
             Ok(entry @ (Entry::Free | Entry::Guarded | Entry::Wrapped)) => {
                 self.conversation.leave_hold(Parting::Admitted);
+                if program.command.is_counted() {
+                    self.desk.counters.program(program.class);
+                }
                 self.forward(program, entry, turn)
             }
             Err(refusal) => {
@@ -363,7 +369,9 @@ impl Packet<'_, '_, '_> {
         if program.command == Command::Prepare {
             let home = conversation.home();
             if let Some(classified) = program.classified.clone() {
-                conversation.prepared.preparing(Known { classified, home });
+                let alike = MyLexing::reads_alike(self.payload);
+                let rules = (!alike).then(|| conversation.lexing());
+                conversation.prepared.preparing(Known { classified, home, rules });
             }
         }
         if changes {
@@ -410,8 +418,20 @@ impl Packet<'_, '_, '_> {
         digits.try_into().ok().map(u32::from_le_bytes)
     }
 
-    /// What is known of a command, by its text, its statement, or its opcode.
+    /// What is known of a command, unless it may have become another one.
     fn judge(&mut self, command: Command) -> Program {
+        let program = self.judge_as_known(command);
+        let now = self.conversation.lexing();
+        let known = match command.judge() {
+            Judge::Statement => self.number().and_then(|id| self.conversation.prepared.look(id)),
+            Judge::Text | Judge::Opcode(_) | Judge::Nothing => None,
+        };
+        let holds = known.into_iter().chain(&program.executed).all(|known| known.holds(now));
+        if holds { program } else { program.forgotten() }
+    }
+
+    /// What is known of a command, by its text, its statement, or its opcode.
+    fn judge_as_known(&mut self, command: Command) -> Program {
         let argument = self.payload.get(1..).unwrap_or_default();
         let prepared = &self.conversation.prepared;
         match (command.judge(), command) {
@@ -476,10 +496,12 @@ impl Packet<'_, '_, '_> {
 
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
         let lexing = self.conversation.lexing();
-        match self.text(command, argument) {
+        let classified = match self.text(command, argument) {
             Some(text) if self.is_whole() => self.desk.classifier.classify(text, lexing),
             Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
-        }
+        };
+        self.desk.counters.classifier(self.desk.classifier.stats());
+        classified
     }
 
     /// Refuses a command (W8, W10). A transaction stays open, and holds its lease until it ends.

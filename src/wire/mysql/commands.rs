@@ -202,6 +202,35 @@ impl Command {
         }
     }
 
+    /// Whether it is counted as a program once it is admitted: it does work of its own. Preparing
+    /// a statement runs nothing, and what is fetched was counted when its cursor was opened.
+    pub(crate) const fn is_counted(self) -> bool {
+        match self {
+            Self::Prepare | Self::Fetch | Self::Ping | Self::ResetStatement | Self::SetOption => {
+                false
+            }
+            Self::Query
+            | Self::Execute
+            | Self::BulkExecute
+            | Self::FieldList
+            | Self::CreateDb
+            | Self::DropDb
+            | Self::Refresh
+            | Self::Shutdown
+            | Self::BinlogDump
+            | Self::BinlogDumpGtid
+            | Self::RegisterReplica
+            | Self::InitDb
+            | Self::Statistics
+            | Self::ProcessInfo
+            | Self::ProcessKill
+            | Self::Debug
+            | Self::ResetConnection
+            | Self::ChangeUser => true,
+            Self::Quit | Self::LongData | Self::Close | Self::Refused(_) => false,
+        }
+    }
+
     /// How many bytes it has at least, its opcode among them. MySQL answers shorter ones with an
     /// error where nobody reads an answer, and each later answer would be taken for another's.
     pub(crate) const fn bytes_min(self) -> usize {

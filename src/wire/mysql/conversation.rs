@@ -19,7 +19,7 @@ use crate::fence::code::Denial;
 use crate::gate::admission::{Guard, Refusal, Seat};
 use crate::gate::drain::is_dumps;
 use crate::gate::registry::Gates;
-use crate::sql::{MyEncoding, MyLexing, MyServer, StatementClass};
+use crate::sql::{MyEncoding, MyFlavour, MyLexing, MyServer, StatementClass};
 use crate::wire::mysql::answers::{self, Rules, Seen, Status, Tracker};
 use crate::wire::mysql::auth::Exchange;
 use crate::wire::mysql::bearing::Bearing;
@@ -87,8 +87,8 @@ pub(crate) enum Whose {
         guarded: bool,
         /// A savepoint was set before it, to which the transaction is rolled back behind it.
         wrapped: bool,
-        /// The engine has told the default schema while answering.
-        schema_told: bool,
+        /// What the engine has told of the default schema while answering.
+        schema_told: SchemaTold,
     },
     /// The guard's statement.
     Guard,
@@ -110,6 +110,18 @@ pub(crate) enum Whose {
     WhichSchema,
     /// The end of a cursor that a read fence cuts.
     Cursor,
+}
+
+/// What an answer has told of the default schema. A procedure's results tell the procedure's own,
+/// and an error in it tells nothing, while the engine has put the session's back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SchemaTold {
+    /// Nothing.
+    Nothing,
+    /// One in a result that isn't the last.
+    Earlier,
+    /// The one behind the program.
+    Last,
 }
 
 /// How an answer ended.
@@ -163,6 +175,8 @@ pub(crate) struct Conversation {
     pub(crate) held: Waiting,
     /// The session's lexing rules, as far as its texts tell; see [`Conversation::lexing`].
     pub(crate) lexing: MyLexing,
+    /// The rules that the program was read by.
+    pub(crate) read_by: MyLexing,
     /// Bit 0x200 of the last status is the session's own mode, not one that a routine left there.
     pub(crate) escapes_true: bool,
     /// The transaction that is open is an XA one.
@@ -220,6 +234,7 @@ impl Conversation {
             ending: false,
             held: Waiting::default(),
             lexing,
+            read_by: lexing,
             escapes_true: true,
             xa: false,
             lost: false,
@@ -305,7 +320,13 @@ impl Conversation {
         } else {
             self.seats.admit(class, reach, now_ms)?
         };
-        if guard == Guard::On && self.escapes_guard(program) {
+        let opens = guard == Guard::Off && self.opens_views(program, reach);
+        let guard = if opens { Guard::On } else { guard };
+        let escapes = guard == Guard::On
+            && (self.escapes_guard(program)
+                || self.would_commit(program)
+                || (opens && class > StatementClass::Read));
+        if escapes {
             let refusal = self.refusal(Denial::Unprovable);
             self.seats.take_back();
             return Err(Box::new(refusal));
@@ -322,6 +343,15 @@ impl Conversation {
         })
     }
 
+    /// Whether it has the engine open views that it doesn't name, those of a schema whose writes
+    /// are closed among them: MariaDB does for information_schema, and runs deterministic functions
+    /// of what it opens (`ROUND(1.55, f())`). It is guarded then, and refused where it can't be.
+    fn opens_views(&mut self, program: &Program, reach: Reach<'_>) -> bool {
+        let maria = self.lexing.server.flavour == MyFlavour::MariaDb;
+        let reads = program.class >= StatementClass::Read && program.evaluates();
+        maria && reads && self.seats.lists_views(program.class, reach)
+    }
+
     /// The class a program is admitted as. Preparing a statement is at most a read (MariaDB
     /// evaluates functions while it does), and it is judged again when it is executed. But where
     /// writes are closed at a gate that it reaches, what isn't proved to be a read isn't prepared:
@@ -336,10 +366,11 @@ impl Conversation {
     /// A command of the client's is forwarded.
     pub(crate) fn forwarded(&mut self, program: Program, entry: Entry) {
         self.tracker.expect(program.command.reply());
+        self.read_by = self.lexing();
         self.owed = Some(Whose::Client {
             guarded: entry == Entry::Guarded || entry == Entry::Wrapped,
             wrapped: entry == Entry::Wrapped,
-            schema_told: false,
+            schema_told: SchemaTold::Nothing,
         });
         self.program = Some(program);
     }
@@ -402,7 +433,10 @@ impl Conversation {
                 self.note_transaction(guarded);
                 if let Some(program) = self.program.take() {
                     self.note_cursor(&program, outcome);
-                    self.apply(&program, well, schema_told);
+                    // Put back behind what told it, or not: only the engine knows.
+                    let last = well && schema_told == SchemaTold::Last;
+                    self.lost |= schema_told != SchemaTold::Nothing && !last;
+                    self.apply(&program, well, last);
                 }
                 self.guard.unwrapping |= wrapped;
             }

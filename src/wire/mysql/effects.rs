@@ -11,9 +11,10 @@ use crate::base::ids::Namespace;
 use crate::sql::{Classified, MyEncoding, MyLexing, SqlMode, StatementClass, Toggle};
 use crate::wire::mysql::answers::Change;
 use crate::wire::mysql::commands::Command;
-use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
+use crate::wire::mysql::conversation::{Conversation, SchemaTold, Stand, Whose};
 use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
+use crate::wire::mysql::seats::is_alike;
 
 /// Where a session that has no default schema sits: a schema that every engine has and that nobody
 /// can write to. What it does elsewhere is admitted there.
@@ -39,6 +40,15 @@ impl Conversation {
         }
     }
 
+    /// A result begins to end: what an earlier one told isn't the last word.
+    pub(crate) fn result_ends(&mut self) {
+        if let Some(Whose::Client { schema_told, .. }) = &mut self.owed
+            && *schema_told == SchemaTold::Last
+        {
+            *schema_told = SchemaTold::Earlier;
+        }
+    }
+
     /// The engine has told a change of the session.
     pub(crate) fn changed(&mut self, change: Change<'_>) {
         match change {
@@ -48,7 +58,7 @@ impl Conversation {
                     Err(_) => self.lost = true,
                 }
                 if let Some(Whose::Client { schema_told, .. }) = &mut self.owed {
-                    *schema_told = true;
+                    *schema_told = SchemaTold::Last;
                 }
             }
             // A routine tells what it sets, and not that it is put back behind it: such news is a
@@ -128,7 +138,10 @@ impl Conversation {
                 Some(schema) => self.move_to(&schema),
                 None => self.lost = true,
             },
-            Command::DropDb if well => self.leave_dropped(),
+            Command::DropDb if well && !schema_told => {
+                let named = program.schema.as_ref().map(std::slice::from_ref);
+                self.lost |= self.may_be_home(named);
+            }
             Command::ChangeUser | Command::ResetConnection => {
                 self.apply_reset(program, well, schema_told);
             }
@@ -171,7 +184,8 @@ impl Conversation {
             self.lost |= shape.changes_schema() && !schema_told;
             return;
         };
-        let detail = &detail.my;
+        let all = detail;
+        let detail = &all.my;
         let after = self.lexing.after(&detail.change);
         self.lexing = if well { after } else { self.lexing.or(after) };
         if let Some(kill) = detail.kill.filter(|kill| well && kill.query_only) {
@@ -186,7 +200,11 @@ impl Conversation {
                 Some(schema) if well => self.move_to(&schema.clone()),
                 Some(_) if alone => {}
                 Some(_) => self.lost = true,
-                None if well && self.status.schema_dropped() => self.leave_dropped(),
+                // Both engines say "dropped" of any schema, the default one or not.
+                None if well && alone && text.class() == StatementClass::Lifecycle => {
+                    let known = !detail.any_schema && !all.any_database;
+                    self.lost |= self.may_be_home(known.then_some(&all.databases[..]));
+                }
                 // A DROP that failed has done nothing; a body may have moved before it failed.
                 None => self.lost |= !alone || well || text.class() != StatementClass::Lifecycle,
             }
@@ -195,7 +213,8 @@ impl Conversation {
             let once = detail.prepared.iter().filter(|(other, _)| other == name).count() == 1;
             match (alone && once, well) {
                 (true, true) => {
-                    let known = Known { classified: classified.clone(), home: self.home() };
+                    let (home, rules) = (self.home(), Some(self.read_by));
+                    let known = Known { classified: classified.clone(), home, rules };
                     self.prepared.named(name, Some(known));
                 }
                 (true, false) => self.prepared.unnamed(name),
@@ -207,10 +226,12 @@ impl Conversation {
         }
     }
 
-    fn leave_dropped(&mut self) {
-        if self.status.schema_dropped() {
-            self.move_to("");
-        }
+    /// Whether the default schema may be one of these, which a program has named; `None`: it is
+    /// about any.
+    fn may_be_home(&self, named: Option<&[String]>) -> bool {
+        let home = self.seats.home().gate().namespace().database();
+        let Some(named) = named.filter(|named| !named.is_empty()) else { return true };
+        named.iter().any(|name| is_alike(name, home))
     }
 
     fn apply_reset(&mut self, program: &Program, well: bool, schema_told: bool) {

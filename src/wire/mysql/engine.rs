@@ -104,6 +104,7 @@ fn rule(
         Seen::Within => note_own_setting(conversation, head),
         Seen::Told(status) => {
             conversation.told(status);
+            conversation.result_ends();
             note_changes(conversation, head);
         }
         Seen::FileWanted if matches!(usual, Ruling::Drop) => {
@@ -119,6 +120,7 @@ fn rule(
             }
         }
         Seen::Done(status) => {
+            conversation.result_ends();
             note_changes(conversation, head);
             let cut = conversation.cut_stream();
             if let Some(denial) = cut {

@@ -26,6 +26,7 @@ use crate::gate::slot::Card;
 use crate::sql::{Classifier, MyFlavour, MyServer, Trusted};
 use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -42,6 +43,7 @@ const BROKEN: &str = "broken: ";
 struct Session {
     conversation: Conversation,
     classifier: Classifier,
+    counters: WorkerCounters,
     rest: (Rest, Rest),
     held: (BytesMut, BytesMut),
     to_engine: BytesMut,
@@ -97,6 +99,7 @@ impl Session {
         Some(Self {
             conversation: Conversation::new(seat, gates, denials, begun(agreed)?),
             classifier: Classifier::new(Arc::new(Trusted::default()), 16),
+            counters: WorkerCounters::default(),
             rest: <(Rest, Rest)>::default(),
             held: <(BytesMut, BytesMut)>::default(),
             to_engine: BytesMut::new(),
@@ -109,7 +112,8 @@ impl Session {
     /// Sorts what the client sent, and says whether its next command waits for an answer.
     fn sort_client(&mut self) -> bool {
         let chunk = std::mem::take(&mut self.held.0);
-        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let counters = &self.counters;
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
         let (consumed, stop) = client::sort(
             &mut self.conversation,

@@ -150,6 +150,16 @@ impl Conversation {
         }
     }
 
+    /// Whether the guard would have to commit what the open transaction has written, in front of a
+    /// program that perhaps doesn't: a text that the engine can't parse commits nothing, and the
+    /// client may still mean to roll back.
+    pub(crate) fn would_commit(&self, program: &Program) -> bool {
+        matches!(self.stand, Stand::Inside { .. })
+            && program.tx() != TxEffect::Begin
+            && begins_anew(program)
+            && self.seats.is_writing()
+    }
+
     /// Injects what a program needs in front of it, or what the guard left behind.
     pub(crate) fn arm(&mut self, guard: Guard, program: &Program, out: &mut Outgoing<'_>) -> Armed {
         if removed(Removable::ReadOnlyGuard) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use crate::base::ids::Namespace;
 use crate::base::limits;
-use crate::sql::Classified;
+use crate::sql::{Classified, MyEncoding, MyFlavour, MyLexing};
 
 /// The number that means "the statement prepared last" (MariaDB).
 const LAST: u32 = u32::MAX;
@@ -24,6 +24,20 @@ pub(crate) struct Known {
     /// The default schema at the time, which names without a schema mean; `None` if that wasn't
     /// known.
     pub(crate) home: Option<Namespace>,
+    /// The rules that its text was read by, unless all read it alike.
+    pub(crate) rules: Option<MyLexing>,
+}
+
+impl Known {
+    /// Whether it is still what it was read as, in a session with these rules. MySQL reads a text
+    /// anew, by the rules of now, when a table of it has changed; MariaDB by those of the PREPARE.
+    pub(crate) fn holds(&self, now: MyLexing) -> bool {
+        now.server.flavour == MyFlavour::MariaDb
+            || match self.rules {
+                Some(then) => then.covers(now),
+                None => now.encoding != MyEncoding::Alien,
+            }
+    }
 }
 
 /// Prepared statements of a session.
@@ -116,7 +130,7 @@ mod tests {
     fn known(text: &str) -> Known {
         let mut classifier = Classifier::new(Arc::new(Trusted::default()), 0);
         let classified = classifier.classify(text.as_bytes(), Lexing::STANDARD);
-        Known { classified, home: Some(Namespace::parse("old/app").unwrap()) }
+        Known { classified, home: Some(Namespace::parse("old/app").unwrap()), rules: None }
     }
 
     fn class(prepared: &Prepared, id: u32) -> Option<StatementClass> {

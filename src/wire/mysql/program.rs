@@ -106,6 +106,12 @@ impl Program {
         Self { anywhere: true, ..Self::of_opcode(command, StatementClass::Unprovable) }
     }
 
+    /// The same, of which nothing is known any more but that it runs.
+    pub(crate) fn forgotten(self) -> Self {
+        let class = StatementClass::Unprovable;
+        Self { class, changes_unknown: true, anywhere: true, ..self }
+    }
+
     /// Whether it runs SQL, and may so do something that its class doesn't tell.
     pub(crate) const fn runs(&self) -> bool {
         matches!(self.command, Command::Query | Command::Execute | Command::BulkExecute)

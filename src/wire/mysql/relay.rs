@@ -476,9 +476,9 @@ impl Relay {
     /// Sorts what is held and `count` fresh bytes of the desk's buffer.
     fn sort_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk, count: usize) {
         let now_ms = desk.now_ms();
-        let WorkerDesk { scratch, classifier, .. } = desk;
+        let WorkerDesk { scratch, classifier, counters, .. } = desk;
         let fresh = scratch.get(..count).unwrap_or_default();
-        let mut tools = Desk { classifier, now_ms };
+        let mut tools = Desk { classifier, now_ms, counters };
         let held = std::mem::take(&mut self.client.held);
         if held.is_empty() {
             let consumed = self.sort_client_chunk(cx, &mut tools, fresh);

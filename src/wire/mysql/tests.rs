@@ -26,6 +26,7 @@ use crate::gate::slot::{Card, Order};
 use crate::sql::{Classifier, MyFlavour, MyServer, Trusted};
 use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
@@ -57,6 +58,7 @@ struct Stage {
     gate: Arc<Gate>,
     conversation: Conversation,
     classifier: Classifier,
+    counters: WorkerCounters,
     to_engine: BytesMut,
     to_client: BytesMut,
     rest: (Rest, Rest),
@@ -152,6 +154,7 @@ impl Stage {
             gates,
             gate,
             classifier: Classifier::new(Arc::new(Trusted::default()), 64),
+            counters: WorkerCounters::default(),
             to_engine: BytesMut::new(),
             to_client: BytesMut::new(),
             rest: (Rest::default(), Rest::default()),
@@ -200,7 +203,8 @@ impl Stage {
 
     fn try_sort_client(&mut self) -> Option<Stop> {
         let chunk = std::mem::take(&mut self.held.0);
-        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let counters = &self.counters;
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
         let (consumed, stop) = client::sort(
             &mut self.conversation,

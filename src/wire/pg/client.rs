@@ -17,6 +17,7 @@ use crate::fence::code::Denial;
 use crate::gate::admission::{Refusal, Seat};
 use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::pg::bearing::Shown;
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -66,6 +67,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) classifier: &'a mut Classifier,
     /// The process's monotonic clock, milliseconds.
     pub(crate) now_ms: u64,
+    /// This worker's: programs are counted as they are admitted, look-ups as they are made.
+    pub(crate) counters: &'a WorkerCounters,
 }
 
 /// Sorts a chunk. Returns how many bytes were consumed, and why it stopped if not at the end.
@@ -279,6 +282,7 @@ impl Message<'_, '_, '_> {
                 self.desk.classifier.classify_replication(text, lexing)
             }
         };
+        self.desk.counters.classifier(self.desk.classifier.stats());
         let mut class = classified.class();
         if let Some(detail) = classified.detail() {
             for name in &detail.executes {
@@ -368,6 +372,7 @@ impl Message<'_, '_, '_> {
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
                 note(conversation, traits, detail);
+                self.desk.counters.program(class);
                 Ruling::Statement
             }
             Err(refusal) => match self.hold(refusal) {
@@ -423,9 +428,11 @@ impl Message<'_, '_, '_> {
         }
         for gate in conversation.gates.all() {
             let there = gate.namespace();
-            let named =
-                detail.any_database || detail.databases.iter().any(|name| name == there.database());
-            if !named || there.engine() != own.engine() || *there == own {
+            if there.engine() != own.engine() || *there == own {
+                continue;
+            }
+            let named = detail.databases.iter().any(|name| name == there.database());
+            if !named && !(detail.any_database && gate.may_be_meant()) {
                 continue;
             }
             if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {
@@ -527,6 +534,8 @@ impl Message<'_, '_, '_> {
             Ok(number) => {
                 self.conversation.prepared.bound(portal, known, number);
                 note(self.conversation, known.traits, None);
+                // Here and not at the Parse, which runs nothing, nor at each Execute of a portal.
+                self.desk.counters.program(known.class);
                 Ruling::Statement
             }
             Err(ruling) => ruling,

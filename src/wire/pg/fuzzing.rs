@@ -20,6 +20,7 @@ use crate::gate::slot::Card;
 use crate::sql::{Classifier, Trusted};
 use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -27,6 +28,7 @@ use crate::wire::shared::outgoing::Outgoing;
 struct Session {
     conversation: Conversation,
     classifier: Classifier,
+    counters: WorkerCounters,
     rest: (Rest, Rest),
     held: (BytesMut, BytesMut),
     to_engine: BytesMut,
@@ -54,6 +56,7 @@ impl Session {
         Some(Self {
             conversation: Conversation::new(seat, gates, Mode::Sql, denials),
             classifier: Classifier::new(Arc::new(Trusted::default()), 16),
+            counters: WorkerCounters::default(),
             rest: <(Rest, Rest)>::default(),
             held: <(BytesMut, BytesMut)>::default(),
             to_engine: BytesMut::new(),
@@ -69,7 +72,8 @@ impl Session {
             return;
         }
         let chunk = std::mem::take(&mut self.held.0);
-        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let counters = &self.counters;
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
         let (consumed, stop) = client::sort(
             &mut self.conversation,

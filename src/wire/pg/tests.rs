@@ -17,6 +17,7 @@ use super::refusal::{self, field};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::base::limits;
 use crate::fence::record::InFlight;
+use crate::fence::state::FenceState;
 use crate::fence::verdict::Overlay;
 use crate::gate::admission::Seat;
 use crate::gate::drain::Drain;
@@ -25,6 +26,7 @@ use crate::gate::slot::{Card, Running};
 use crate::sql::{Classifier, StatementClass, Trusted};
 use crate::store::LoadedFence;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::worker::WorkerCounters;
 use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
@@ -41,6 +43,7 @@ struct Stage {
     gate: Arc<Gate>,
     conversation: Conversation,
     classifier: Classifier,
+    counters: WorkerCounters,
     to_engine: BytesMut,
     to_client: BytesMut,
     rest: (Rest, Rest),
@@ -108,6 +111,7 @@ impl Stage {
             gate,
             conversation: Conversation::new(seat, gates, Mode::Sql, denials),
             classifier: Classifier::new(Arc::new(Trusted::default()), 64),
+            counters: WorkerCounters::default(),
             to_engine: BytesMut::new(),
             to_client: BytesMut::new(),
             rest: (Rest::default(), Rest::default()),
@@ -140,7 +144,8 @@ impl Stage {
 
     fn sort_client(&mut self) {
         let chunk = std::mem::take(&mut self.held.0);
-        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0 };
+        let counters = &self.counters;
+        let mut desk = Desk { classifier: &mut self.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&chunk, &mut self.to_engine);
         let (consumed, stop) = client::sort(
             &mut self.conversation,
@@ -520,6 +525,33 @@ fn w07_a_refused_statement_leaves_an_earlier_lease_elsewhere_in_the_drains_sight
     });
 }
 
+/// An aborted target is closed to all that name it, and in nobody's way once it is gone.
+#[test]
+fn w07_an_aborted_target_that_is_gone_refuses_only_what_names_it() {
+    both(|stage| {
+        let other = stage.conversation.gates.gate(&Namespace::parse("old/other").unwrap());
+        let mut record = crate::fence::sample::record(FenceState::TargetAborted);
+        record.namespace = other.namespace().clone();
+        let loaded = LoadedFence::of_a_record(record);
+        other.apply(Authority::Loaded(&loaded), InFlight::Finish);
+        let any = query("ALTER ROLE x SET work_mem = '1MB'");
+        stage.client(&any);
+        assert!(stage.sent().is_empty(), "it may be meant while it is there");
+        assert!(other.takes_question());
+        other.set_gone(true);
+        stage.told();
+        stage.client(&any);
+        assert_eq!(stage.sent(), any);
+        stage.engine(&ended(b'I'));
+        stage.told();
+        for sql in ["CREATE DATABASE other", "DROP DATABASE other"] {
+            stage.client(&query(sql));
+            assert!(stage.sent().is_empty(), "{sql}");
+            stage.told();
+        }
+    });
+}
+
 /// A program is asked for at other gates for what it may reach, whatever stronger class hides that.
 #[test]
 fn w07_an_unprovable_program_is_asked_for_at_other_gates_as_well() {
@@ -762,7 +794,8 @@ fn a_flush_or_sync_with_something_in_it_ends_the_session() {
     for tag in [b'H', b'S'] {
         let mut stage = Stage::new(1);
         let bytes = message(tag, b"\0");
-        let mut desk = Desk { classifier: &mut stage.classifier, now_ms: 0 };
+        let counters = &stage.counters;
+        let mut desk = Desk { classifier: &mut stage.classifier, now_ms: 0, counters };
         let mut out = Outgoing::new(&bytes, &mut stage.to_engine);
         let (_, stop) = client::sort(
             &mut stage.conversation,

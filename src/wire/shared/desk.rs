@@ -1,4 +1,4 @@
-//! What a worker thread lends to the session it is running: read buffer, classifier, clock.
+//! What a worker thread lends to the session it is running: buffer, classifier, clock, counters.
 //!
 //! Purpose: an idle session owns no buffer; the thread's one buffer is borrowed only while there
 //! are bytes in it (facts about memory per idle session are in docs/PERFORMANCE.md). Each worker
@@ -10,11 +10,13 @@ use std::time::Instant;
 
 use crate::base::limits;
 use crate::sql::{Classifier, Trusted};
+use crate::telemetry::worker::WorkerCounters;
 
 /// One worker's desk.
 pub(crate) struct WorkerDesk {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) classifier: Classifier,
+    pub(crate) counters: Arc<WorkerCounters>,
     started: Instant,
 }
 
@@ -30,10 +32,11 @@ thread_local! {
 }
 
 /// Sets up this thread's desk. `started` is the origin of the process's monotonic clock.
-pub(crate) fn set_up(trusted: Arc<Trusted>, started: Instant) {
+pub(crate) fn set_up(trusted: Arc<Trusted>, counters: Arc<WorkerCounters>, started: Instant) {
     let desk = WorkerDesk {
         scratch: vec![0; limits::SCRATCH_BYTES].into_boxed_slice(),
         classifier: Classifier::new(trusted, limits::CLASSIFIER_CACHE_ENTRIES),
+        counters,
         started,
     };
     DESK.with_borrow_mut(|slot| *slot = Some(desk));

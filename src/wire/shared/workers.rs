@@ -91,7 +91,7 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(format!("fencewire-w{number}"))
                 .spawn(move || {
-                    desk::set_up(trusted, started);
+                    desk::set_up(trusted, Arc::clone(&counters), started);
                     runtime.block_on(async move {
                         tokio::select! {
                             () = receive(queue, shared, counters) => {}

@@ -17,8 +17,9 @@ use crate::fence::record::{Identity, InFlight, ValidationResult};
 use crate::fence::state::FenceState;
 
 /// What `SHOW` knows, for its error.
-const SHOWN: &str = "NAMESPACES, FENCES, SESSIONS, DRAINS, RECEIPTS [FOR 'engine/database'], \
-                     CAPABILITIES, VERSION, CONFIG, STATS or HELP";
+const SHOWN: &str = "NAMESPACES, FENCES, TARGETS, SESSIONS, DRAINS, \
+                     RECEIPTS [FOR 'engine/database'], CAPABILITIES, VERSION, CONFIG, STATS or \
+                     HELP";
 
 /// Reads a text of at most `limits::ADMIN_BODY_BYTES_MAX` bytes.
 ///
@@ -43,6 +44,10 @@ pub fn parse(text: &str, dialect: Dialect) -> Result<Statement, Wrong> {
     while parser.take_sign(';') {}
     let Some(first) = parser.peek() else { return Ok(Statement::Empty) };
     let statement = match &first.piece {
+        Piece::Bare(word) if word.eq_ignore_ascii_case("HELP") => {
+            parser.next += 1;
+            Statement::Show(Show::Help)
+        }
         Piece::Bare(word) if word.eq_ignore_ascii_case("SHOW") => match parser.show()? {
             Some(show) => Statement::Show(show),
             None => return Ok(Statement::Other),
@@ -66,7 +71,7 @@ pub fn parse(text: &str, dialect: Dialect) -> Result<Statement, Wrong> {
 
 fn begins_ours(text: &str) -> bool {
     let first: String = text.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
-    ["SHOW", "INSPECT", "FENCE"].iter().any(|ours| first.eq_ignore_ascii_case(ours))
+    ["SHOW", "INSPECT", "FENCE", "HELP"].iter().any(|ours| first.eq_ignore_ascii_case(ours))
 }
 
 struct Parser {
@@ -170,6 +175,7 @@ impl Parser {
         let show = match word.to_ascii_uppercase().as_str() {
             "NAMESPACES" => Show::Namespaces,
             "FENCES" => Show::Fences,
+            "TARGETS" => Show::Targets,
             "SESSIONS" => Show::Sessions,
             "DRAINS" => Show::Drains,
             "RECEIPTS" => Show::Receipts(None),
@@ -181,10 +187,10 @@ impl Parser {
             _ => return Ok(None),
         };
         self.next += 1;
-        if show == Show::Receipts(None) && self.take_word("FOR") {
-            return Ok(Some(Show::Receipts(Some(self.namespace()?))));
-        }
-        Ok(Some(show))
+        let of_one = show == Show::Receipts(None) && self.take_word("FOR");
+        let show = if of_one { Show::Receipts(Some(self.namespace()?)) } else { show };
+        let verbose = self.take_word("VERBOSE") || self.take_word("EXTENDED");
+        Ok(Some(if verbose { Show::Verbose(Box::new(show)) } else { show }))
     }
 
     fn kind(&mut self) -> Result<CommandKind, Wrong> {

@@ -49,6 +49,7 @@ impl Show {
         let what = match self {
             Self::Namespaces => "NAMESPACES",
             Self::Fences => "FENCES",
+            Self::Targets => "TARGETS",
             Self::Sessions => "SESSIONS",
             Self::Drains => "DRAINS",
             Self::Receipts(None) => "RECEIPTS",
@@ -60,6 +61,7 @@ impl Show {
             Self::Version => "VERSION",
             Self::Config => "CONFIG",
             Self::Stats => "STATS",
+            Self::Verbose(show) => return format!("{} VERBOSE", show.written(dialect)),
         };
         format!("SHOW {what}")
     }

@@ -23,7 +23,7 @@ fn issued(gate: &Gate, state: FenceState) -> String {
     let imports = state == FenceState::TargetQuarantined;
     let purpose = if imports { Purpose::Import } else { Purpose::Validation };
     let record = apply(gate, state, 0);
-    let issued = gate.issue(purpose, record.operation, record.revision).unwrap();
+    let issued = gate.issue(purpose, record.operation, record.revision, 0).unwrap();
     issued.secret().expose().to_owned()
 }
 

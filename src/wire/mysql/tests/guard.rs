@@ -646,3 +646,20 @@ fn w15_no_refusal_is_the_guards_behind_its_transactions_end() {
         assert_eq!(stage.said(), own);
     });
 }
+
+/// What the client may still roll back is never committed by the proxy's own COMMIT.
+#[test]
+fn a_transaction_that_has_written_is_not_committed_for_the_guard() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into t values (1)"), &ok(OPEN));
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        for sql in ["lock tables b.t read foo", "set autocommit = 1, @a = (select n from b.t)"] {
+            stage.client(&query(sql));
+            assert_eq!((stage.told().0, stage.sent()), (9708, vec![]), "{sql}");
+        }
+        stage.run(&query("rollback"), &ok(IDLE));
+        assert!(!stage.holds());
+    });
+}

@@ -320,3 +320,84 @@ fn a_schema_in_another_character_set_is_nobodys() {
         assert_eq!(stage.conversation.lost, !known, "{collation}");
     }
 }
+
+/// MariaDB opens every view for it, and runs deterministic functions of what it opens.
+#[test]
+fn what_lists_other_schemas_is_guarded_while_one_is_fenced() {
+    each(|stage| {
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        let lists = query("select count(*) from information_schema.columns");
+        stage.client(&lists);
+        stage.guarded(true);
+        assert_eq!(stage.sent(), lists);
+        stage.engine(&rows(b"9", IDLE));
+        stage.said();
+        stage.client(&prepare("table `Information_Schema`.views"));
+        stage.guarded(false);
+        stage.sent();
+        stage.engine(&prepared(1));
+        stage.said();
+        for writes in [
+            "insert into t select count(*) from information_schema.columns",
+            "select f() from sys.version",
+        ] {
+            stage.client(&query(writes));
+            assert_eq!((stage.told().0, stage.sent()), (9708, vec![]), "{writes}");
+        }
+        assert!(!stage.holds());
+        // Nothing else is touched by a fence elsewhere.
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.sent(), query(UNDO));
+        stage.engine(&ok(IDLE));
+        assert_eq!(stage.sent(), query("insert into t values (1)"));
+        stage.engine(&ok(IDLE));
+        stage.said();
+        // A session without a default schema is where they are.
+        stage.conversation.move_to("");
+        stage.client(&query("select * from columns"));
+        stage.guarded(false);
+    });
+    let mut stage = Stage::new(1 << 25);
+    stage.conversation.lexing.server = MYSQL;
+    let other = stage.other("old/b");
+    other.overlay(Overlay::Installing, InFlight::Finish);
+    stage.run(&query("select 1 from information_schema.columns"), &rows(b"1", IDLE));
+}
+
+const MYSQL: MyServer = MyServer { flavour: MyFlavour::MySql, version: 90_704 };
+
+/// MySQL reads a prepared text anew, by the session's modes of then, when its table has changed.
+#[test]
+fn a_text_that_may_be_read_anew_by_other_rules_is_not_known() {
+    const ESCAPES: u16 = IDLE | 0x200;
+    let text = r"update t join (select '\' as c) q join b.u set b.u.n = 9 -- ' as c) q set t.n = 1";
+    for (text, server, refused) in [
+        (text, Some(MYSQL), true),
+        ("update t set n = 1", Some(MYSQL), false),
+        // MariaDB keeps the modes with the statement.
+        (text, None, false),
+    ] {
+        let mut stage = Stage::new(1 << 25);
+        stage.conversation.lexing.server = server.unwrap_or(stage.conversation.lexing.server);
+        stage.run(&query("set sql_mode=''"), &ok(IDLE));
+        stage.run(&prepare(text), &prepared(7));
+        stage.run(&query("prepare s from 'delete from t'"), &ok(IDLE));
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.run(&execute(7), &ok(IDLE));
+        stage.run(&query("execute s"), &ok(IDLE));
+        stage.run(&query("set sql_mode='NO_BACKSLASH_ESCAPES'"), &ok(ESCAPES));
+        stage.client(&execute(7));
+        if refused {
+            assert_eq!((stage.told().0, stage.sent()), (9708, vec![]));
+        } else {
+            assert_eq!(stage.sent(), execute(7));
+            stage.engine(&ok(ESCAPES));
+            stage.said();
+        }
+        stage.client(&query("execute s"));
+        let by_name = server.is_some();
+        assert_eq!(stage.sent().is_empty(), by_name, "{text}");
+    }
+}

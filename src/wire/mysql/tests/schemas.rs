@@ -153,3 +153,67 @@ fn a_change_of_user_is_read_by_the_character_set_it_names() {
         }
     }
 }
+
+/// Status bit 0x100, which both engines set for a drop of any schema.
+const DROPPED: u16 = IDLE | 0x100;
+
+#[test]
+fn w07_a_drop_of_another_schema_leaves_the_session_where_it_is() {
+    each(|stage| {
+        for drop in [query("drop database scratch"), query("drop schema if exists `x y`")] {
+            stage.run(&drop, &ok(DROPPED));
+            assert_eq!((stage.gate.session_count(), stage.conversation.lost), (1, false));
+        }
+        stage.run(&command(6, b"scratch"), &ok(DROPPED));
+        assert_eq!((stage.gate.session_count(), stage.conversation.lost), (1, false));
+        // One that may be its own, or hides among others: only the engine knows.
+        for drop in [
+            query("drop database app"),
+            query("drop database `APP`"),
+            command(6, b"app"),
+            query("select 1; drop database scratch"),
+        ] {
+            stage.run(&drop, &ok(DROPPED));
+            assert!(std::mem::take(&mut stage.conversation.lost), "{drop:?}");
+        }
+        stage.close();
+        stage.client(&query("insert into t values (1)"));
+        assert_eq!(stage.told(), (9701, 1));
+    });
+}
+
+/// An answer that tells a default schema.
+fn telling(sequence: u8, schema: &[u8], status: u16) -> Vec<u8> {
+    let [low, high] = (status | 0x4000).to_le_bytes();
+    let length = u8::try_from(schema.len()).unwrap();
+    let track = [&[1, length + 1, length][..], schema].concat();
+    let total = u8::try_from(track.len()).unwrap();
+    let head = [0, 0, 0, low, high, 0, 0, 0, total];
+    packet(sequence, &[&head[..], &track].concat())
+}
+
+/// MariaDB tells a procedure's own schema with its results, and nothing where it then fails.
+#[test]
+fn a_schema_told_in_the_middle_of_an_answer_is_a_doubt() {
+    const MORE: u16 = IDLE | 8;
+    for chunk in [1 << 25, 1] {
+        let failed = err(2, 1644, "raised");
+        for (end, lost) in [(&failed, true), (&packet(2, &ok_payload(IDLE)), true)] {
+            let mut stage = Stage::with(chunk, bits::SESSION_TRACK);
+            stage.client(&query("call util.p()"));
+            stage.sent();
+            stage.engine(&[&telling(1, b"util", MORE)[..], end].concat());
+            assert_eq!(stage.conversation.lost, lost);
+        }
+        let mut stage = Stage::with(chunk, bits::SESSION_TRACK);
+        stage.client(&query("call util.p()"));
+        stage.sent();
+        stage.engine(&[telling(1, b"util", MORE), telling(2, b"app", IDLE)].concat());
+        assert_eq!((stage.gate.session_count(), stage.conversation.lost), (1, false));
+        // A text of its own says where it has gone.
+        stage.client(&query("use b; do 1"));
+        stage.sent();
+        stage.engine(&[telling(1, b"b", MORE), packet(2, &ok_payload(IDLE))].concat());
+        assert_eq!((stage.gate.session_count(), stage.conversation.lost), (0, false));
+    }
+}

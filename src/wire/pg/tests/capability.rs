@@ -23,7 +23,7 @@ fn issued(stage: &Stage, state: FenceState) -> String {
     let imports = state == FenceState::TargetQuarantined;
     let purpose = if imports { Purpose::Import } else { Purpose::Validation };
     let record = apply(stage, state, 0);
-    let issued = stage.gate.issue(purpose, record.operation, record.revision).unwrap();
+    let issued = stage.gate.issue(purpose, record.operation, record.revision, 0).unwrap();
     issued.secret().expose().to_owned()
 }
 
@@ -195,7 +195,7 @@ fn inside_a_transaction_nothing_is_shown_and_behind_a_pipeline_it_waits() {
     both(|stage| {
         let record = apply(stage, FenceState::TargetWriteFenced, 0);
         let purpose = Purpose::Validation;
-        let issued = stage.gate.issue(purpose, record.operation, record.revision).unwrap();
+        let issued = stage.gate.issue(purpose, record.operation, record.revision, 0).unwrap();
         let secret = issued.secret().expose().to_owned();
         let guard = stage.own(GUARD);
         stage.client(&[query("BEGIN"), set(&secret)].concat());
@@ -222,7 +222,8 @@ fn runs_behind(stage: &mut Stage, secret: &str) {
     stage.client(&query("SELECT 1"));
     assert_eq!(stage.sent(), [undo, query("SELECT 1")].concat());
     let record = apply(stage, FenceState::TargetWriteFenced, 1);
-    let issued = stage.gate.issue(Purpose::Validation, record.operation, record.revision).unwrap();
+    let issued =
+        stage.gate.issue(Purpose::Validation, record.operation, record.revision, 0).unwrap();
     stage.client(&set(issued.secret().expose()));
     assert!(stage.sent().is_empty(), "not while something is owed");
     stage.engine(&[ended(b'I'), done("SELECT 1"), ready(b'I')].concat());
