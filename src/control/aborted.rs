@@ -1,6 +1,6 @@
 //! Aborted targets whose database is gone: what doesn't name them needn't be refused for them.
 //!
-//! Purpose: nothing ends an aborted target, and its gate is closed to whoever names it for ever. But
+//! Purpose: nothing ends an aborted target, and its gate stays closed to whoever names it. But
 //! programs that may name anything are asked for there too, in every database of its server. Once
 //! the engine itself says that there is no such database, they reach nothing of it. The engine is
 //! asked only after such a program came by; closing needs no evidence, and an engine that doesn't

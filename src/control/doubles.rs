@@ -37,7 +37,8 @@ type Standing = (Namespace, Identity);
 pub(super) struct Seen {
     /// What each configured engine said last, however long ago.
     last: BTreeMap<EngineName, Server>,
-    /// Engines that are open and may be fenced ones for all that they have ever said.
+    /// Engines that are open and may be fenced ones for all that they have ever said, or become
+    /// one by a promotion.
     unanswered: BTreeSet<EngineName>,
 }
 
@@ -72,6 +73,20 @@ pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
     server.run.engine_id == identity.engine_id
         && (identity.timeline.is_none() || identity.timeline == server.run.timeline)
         && !server.standby
+}
+
+/// Whether a server has the fenced database in it as it was at the fence: it is that server, or one
+/// that was promoted since, on a later timeline of its history. A fork from before the fence has a
+/// later timeline as well, and is taken for one: that only closes.
+fn has_the_fenced(server: &Server, identity: &Identity) -> bool {
+    server.run.engine_id == identity.engine_id
+        && (identity.timeline.is_none() || server.run.timeline >= identity.timeline)
+        && !server.standby
+}
+
+/// Whether a server is a standby of the fenced one, which may be promoted behind the fence.
+fn is_its_standby(server: &Server, identity: &Identity) -> bool {
+    server.standby && server.run.engine_id == identity.engine_id
 }
 
 /// Whether an engine can't be the fenced one, by its kind alone.
@@ -219,8 +234,11 @@ impl Control {
                 }
                 let silent = !servers.contains_key(name) && !found.contains_key(name);
                 // Silence takes nothing back: neither what was said, nor that it is shut.
-                if seen.last.get(name).is_some_and(|server| is_the_fenced(server, identity)) {
+                let said = seen.last.get(name);
+                if said.is_some_and(|server| has_the_fenced(server, identity)) {
                     found.insert(name.clone(), is_double(name, fence));
+                } else if said.is_some_and(|server| is_its_standby(server, identity)) {
+                    seen.unanswered.insert(name.clone());
                 } else if silent && (!in_place || shut.contains_key(name)) {
                     found.insert(name.clone(), may_be_double(name, fence, in_place));
                 } else if silent && !seen.last.contains_key(name) {
@@ -232,7 +250,7 @@ impl Control {
         found
     }
 
-    /// Whether an engine must be asked again: it is shut, or hasn't answered.
+    /// Whether an engine must be asked again: it is shut, hasn't answered, or may be promoted.
     pub(super) async fn must_look(&self) -> bool {
         let unanswered = !self.looking.lock().await.unanswered.is_empty();
         unanswered || !self.gates.shut_engines().is_empty()

@@ -73,7 +73,8 @@ enum Stop {
 
 /// What an import's evidence says of the lock that confirmed its end.
 const UNLOCKED_TARGET: &str = "given back with the seal: a target is not kept locked, so sessions \
-    that do not come through the proxy, replication among them, can write to it";
+    that do not come through the proxy, replication and events among them, can write to it, and so \
+    can a function that lifts a reader's read-only mode (PostgreSQL before 18)";
 
 /// How far force has gone.
 #[derive(Clone, Copy, PartialEq, Eq)]

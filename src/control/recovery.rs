@@ -96,8 +96,8 @@ impl Control {
     }
 
     /// Each fence that takes something away must have its engine under its name. An aborted target
-    /// need not: nothing would ever end it, and what is left of it is kept closed by its name alone,
-    /// here as in `control/doubles.rs`.
+    /// need not: nothing would ever end it, and what is left of it is kept closed by its name, here
+    /// as in `control/doubles.rs`.
     fn must_have_engines(&self, fences: &[(Namespace, FenceState)]) -> Result<(), RecoverError> {
         let homeless: Vec<String> = fences
             .iter()

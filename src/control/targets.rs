@@ -238,11 +238,15 @@ impl Control {
             let at =
                 format!("{namespace} is in state {} at revision {}", policy.state, policy.revision);
             match error {
-                IssueError::NotNow { denial: Denial::StateUnavailable, .. } => refused(
-                    ControlCode::StateUnavailable,
-                    self.line(namespace).unavailable().map(|(detail, _)| detail),
-                    format!("{at}: {error}; inspect it"),
-                ),
+                IssueError::NotNow { denial: Denial::StateUnavailable, .. } => {
+                    let line = self.line(namespace);
+                    let detail = match line.pending() {
+                        Some(_) => Some(Detail::IndeterminateCommit),
+                        None => line.unavailable().map(|(detail, _)| detail),
+                    };
+                    let message = format!("{at}: {error}; inspect it");
+                    refused(ControlCode::StateUnavailable, detail, message)
+                }
                 IssueError::NotNow { .. } => refused(
                     ControlCode::CapabilityRequired,
                     None,

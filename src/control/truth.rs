@@ -171,6 +171,9 @@ impl Control {
             && shown.policy.revision == truth.view.revision();
         if !same {
             self.publish_truth(line, truth).await;
+        } else if let ControlView::UnknownUnavailable { detail, reason, .. } = &truth.view {
+            // Closed as before, and maybe for another reason by now.
+            line.set_unavailable(Some((*detail, reason.clone())));
         }
     }
 }

@@ -176,7 +176,7 @@ const DENIALS: [DenialRow; 13] = [
         detail: None,
         http_status: 423,
         sentence: "the fence state of this database cannot be established, so nothing is admitted",
-        hint: "Ask the operator to run inspect on this namespace and replay the pending command.",
+        hint: "Ask the operator to run inspect on this namespace: it says why, and what to do.",
     },
     DenialRow {
         sqlstate: "ZF006",

@@ -161,9 +161,10 @@ impl Gate {
         self.publish(policy, rules.into())
     }
 
-    /// Whether a program that may name any database of the engine must be admitted here too. Only an
-    /// aborted target is left out, and only while its database is gone by the engine's own word:
-    /// that state is never left, so nothing can be proven of it later. Has the engine asked again.
+    /// Whether a program that may name any database of the engine must be admitted here too. An
+    /// aborted target alone is left out, and only while its database is gone by the engine's own
+    /// word: that state is never left, so nothing can be proven of it later. Has the engine asked
+    /// again.
     #[must_use]
     pub fn may_be_meant(&self) -> bool {
         let published = self.published.load();

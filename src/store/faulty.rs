@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
+
 use super::{Commit, CommitError, FenceStore, LoadedFence, Persisted, StoreError, StoreFuture};
 use crate::base::ids::{CommandId, Namespace, OperationId};
 use crate::fence::receipt::Receipt;
@@ -23,6 +25,11 @@ pub enum CommitFault {
     UnknownCommitted,
     /// It isn't made, and that isn't known.
     UnknownNotCommitted,
+    /// It isn't made, or it is, and nothing comes behind it: the process is to die there. See
+    /// [`FaultyStore::hung`].
+    HangsBefore,
+    /// As [`CommitFault::HangsBefore`], once it is durable.
+    HangsBehind,
 }
 
 /// A store with planned failures.
@@ -30,6 +37,8 @@ pub struct FaultyStore {
     inner: Arc<dyn FenceStore>,
     /// Guards what is planned; never held across an await.
     plan: Mutex<Plan>,
+    /// How many commits hang.
+    hung: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -42,7 +51,7 @@ impl FaultyStore {
     /// Wraps a store; nothing fails yet.
     #[must_use]
     pub fn new(inner: Arc<dyn FenceStore>) -> Self {
-        Self { inner, plan: Mutex::default() }
+        Self { inner, plan: Mutex::default(), hung: watch::Sender::new(0) }
     }
 
     /// Plans what becomes of the next commits, in order; later ones go through.
@@ -58,6 +67,23 @@ impl FaultyStore {
     /// Lets every read fail from now on, or none.
     pub fn fail_reads(&self, fail: bool) {
         self.lock().reads_fail = fail;
+    }
+
+    /// Completes once a commit hangs.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only looks.
+    pub async fn hung(&self) {
+        let mut hung = self.hung.subscribe();
+        // The sender is this store's own.
+        drop(hung.wait_for(|count| *count > 0).await);
+    }
+
+    /// # Cancel safety
+    /// Cancel safe: it only counts, and never completes.
+    async fn hang<T>(&self) -> T {
+        self.hung.send_modify(|count| *count += 1);
+        std::future::pending().await
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Plan> {
@@ -115,6 +141,11 @@ impl FenceStore for FaultyStore {
             CommitFault::UnknownNotCommitted => {
                 Box::pin(std::future::ready(Err(CommitError::Unknown(injected()))))
             }
+            CommitFault::HangsBefore => Box::pin(self.hang()),
+            CommitFault::HangsBehind => Box::pin(async move {
+                self.inner.fence_commit(commit).await?;
+                self.hang().await
+            }),
             CommitFault::UnknownCommitted => Box::pin(async move {
                 self.inner.fence_commit(commit).await?;
                 Err(CommitError::Unknown(injected()))

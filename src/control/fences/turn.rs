@@ -192,7 +192,10 @@ impl Control {
                         story.replay = Replay::Conflict;
                     }
                     self.settle_gate(line, &truth).await;
-                    return Step::answered(refused(command, refusal, story.silent.take()));
+                    // What a record or a marker says of the name needs no engine.
+                    let asked = matches!(truth.view, ControlView::NoRecord { .. });
+                    let silent = story.silent.take().filter(|_| asked || needs_identity(&refusal));
+                    return Step::answered(refused(command, refusal, silent));
                 }
             }
         }
@@ -571,6 +574,10 @@ fn historical(receipt: Receipt) -> Answer {
         receipt.command, receipt.revision_after
     );
     Answer::with_receipt(receipt, true).because(Some(message))
+}
+
+fn needs_identity(refusal: &ControlRefusal) -> bool {
+    refusal.detail == Some(Detail::NamespaceIdentityMismatch)
 }
 
 /// A command that was refused. An engine that said nothing has not said that it is another one.

@@ -60,6 +60,33 @@ async fn a_fence_whose_engine_is_not_configured_stops_the_start() {
 }
 
 #[tokio::test]
+async fn a_standby_that_is_promoted_behind_a_fence_is_closed_under_every_other_name() {
+    let promoted = Identity { timeline: Some(2), ..identity() };
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let copy = ScriptedEngine::default();
+    copy.standby(true);
+    let pair = rig.restarted_with(engines([("old", &rig.engine), ("copy", &copy)]));
+    pair.control.recover().await.unwrap();
+    assert!(may_read_from(&pair, "copy/app"), "a standby serves reads");
+    assert!(pair.control.must_look().await, "it is asked again while the fence stands");
+    copy.becomes(promoted.clone());
+    copy.standby(false);
+    pair.control.look_for_doubles().await.unwrap();
+    assert!(!may_write_to(&pair, "copy/app"), "VIOLATION: a promoted standby takes writes");
+    // Both names lead to it by now.
+    let moved = pair.restarted_with(engines([("old", &copy), ("copy", &copy)]));
+    moved.control.recover().await.unwrap();
+    assert!(!moved.may_write() && !may_write_to(&moved, "copy/app"), "VIOLATION: behind a restart");
+    // An older timeline is of a server that has gone its own way since before the fence.
+    let earlier = ScriptedEngine::default();
+    earlier.becomes(Identity { timeline: Some(0), ..identity() });
+    let other = rig.restarted_with(engines([("old", &rig.engine), ("copy", &earlier)]));
+    other.control.recover().await.unwrap();
+    assert!(may_write_to(&other, "copy/app"));
+}
+
+#[tokio::test]
 async fn a_drain_whose_engine_is_not_configured_stops_the_start() {
     let rig = Rig::new().await;
     let (_seat, _lease) = rig.writer(1, 11);

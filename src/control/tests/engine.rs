@@ -168,6 +168,17 @@ impl ScriptedEngine {
         self.script().creation = Some(script);
     }
 
+    /// As [`ScriptedEngine::next_creation`], in place of what was said before; `None` makes it.
+    pub(crate) fn creation_comes_to(&self, script: Option<CreateScript>) {
+        self.script().creation = script;
+    }
+
+    /// There is a database of that name, or none, and something in it.
+    pub(crate) fn has_database(&self, exists: bool, filled: bool) {
+        let mut script = self.script();
+        (script.missing, script.filled) = (!exists, filled);
+    }
+
     /// A program of one session may reach every database, as on MySQL.
     pub(crate) fn reaches_every_database(&self) {
         self.script().reaches_every_database = true;
@@ -198,6 +209,16 @@ impl ScriptedEngine {
     /// Questions of a validation wait for a permit of this.
     pub(crate) fn reads_wait_for(&self, gate: Arc<tokio::sync::Semaphore>) {
         self.script().read_gate = Some(gate);
+    }
+
+    /// Questions are answered at once again.
+    pub(crate) fn questions_go_on(&self) {
+        self.script().read_gate = None;
+    }
+
+    /// Whether nothing is answered now.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.script().unreachable
     }
 
     pub(crate) fn panics(&self, yes: bool) {
@@ -600,7 +621,9 @@ impl EnginePort for ScriptedEngine {
             Some(CreateScript::NotAsked) => (false, Err(CreateError::NotAsked(error))),
             Some(CreateScript::Unknown { made }) => (made, Err(CreateError::Unknown(error))),
         };
-        script.missing &= !made;
+        if made && script.missing {
+            (script.missing, script.filled) = (false, false);
+        }
         let gate = script.creation_gate.clone();
         Box::pin(async move {
             if let Some(gate) = gate {

@@ -47,7 +47,10 @@ impl Closure {
             (&self.foreign_keys, "foreign keys across schemas"),
             (&self.outward, "objects that name other schemas"),
             (&self.inward, "objects of other schemas that name this one"),
-            (&self.events, "events, which write around the proxy when the engine lock is off"),
+            (
+                &self.events,
+                "events, which go on writing around the proxy wherever the engine lock isn't held",
+            ),
         ];
         let told = kinds.into_iter().filter(|(names, _)| !names.is_empty());
         let mut told: Vec<String> =

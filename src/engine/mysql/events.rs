@@ -1,7 +1,7 @@
 //! Events that an import brought along: what writes behind a seal without any session.
 //!
-//! Purpose: a target has no engine lock behind its seal, and the event scheduler is no client of the
-//! proxy's. So an import has not ended while an event of its schema is enabled. Asked in front of
+//! Purpose: a target has no engine lock behind its seal, and the event scheduler doesn't come by
+//! the proxy. So an import has not ended while an event of its schema is enabled. Asked in front of
 //! the process list: what the scheduler had begun by then is a thread there, and blocks as such.
 //! Events of other schemas aren't looked for (`closure` names them).
 //!
@@ -29,10 +29,11 @@ impl MyEngine {
         control: &mut Control,
         schema: &str,
     ) -> Result<Vec<Blocker>, EngineError> {
-        let may_see = Rights::read(control, schema).await?.has("EVENT");
-        if !may_see
-            && !(control.renewed().await? && Rights::read(control, schema).await?.has("EVENT"))
-        {
+        let mut may_see = Rights::read(control, schema).await?.has("EVENT");
+        if !may_see && control.renewed().await? {
+            may_see = Rights::read(control, schema).await?.has("EVENT");
+        }
+        if !may_see {
             let name = quoted(schema);
             return Err(EngineError::Denied {
                 engine: self.name().clone(),

@@ -21,17 +21,15 @@ impl Request<'_> {
             | Arguments::SealTargetImport { drain_policy } => {
                 self.must_be_a_policy(drain_policy.as_ref())
             }
-            Arguments::CreateTargetQuarantined { owner, encoding, locale, template } => {
+            Arguments::CreateTargetQuarantined { template, .. } => {
                 self.must_start_empty(template.as_deref())?;
                 self.must_not_be_shared()?;
                 self.must_be_unused()?;
-                [owner, encoding, locale, template]
-                    .into_iter()
-                    .flatten()
-                    .try_for_each(|option| self.must_be_an_option(option))
+                self.must_be_options()
             }
             Arguments::RecordTargetValidation { summary, .. } => {
-                self.must_be_short(summary.as_deref())
+                self.must_be_short(summary.as_deref())?;
+                self.must_be_the_targets_own(record)
             }
             Arguments::PublishTargetReadableWriteFenced => self.must_be_validated(record),
             Arguments::ClearSourceReadFence
@@ -52,6 +50,11 @@ impl Request<'_> {
                 "the marker has no incarnation id",
             ));
         };
+        // Its body may be another than the one that began: nothing of it is durable but the ids.
+        if let Arguments::CreateTargetQuarantined { template, .. } = &self.command.arguments {
+            self.must_start_empty(template.as_deref())?;
+            self.must_be_options()?;
+        }
         Ok(self.commit_created(incarnation))
     }
 
@@ -145,6 +148,34 @@ impl Request<'_> {
             return Err(self.refuse(Detail::NamespaceExists, what));
         }
         Ok(())
+    }
+
+    fn must_be_options(&self) -> Result<(), ControlRefusal> {
+        let Arguments::CreateTargetQuarantined { owner, encoding, locale, template } =
+            &self.command.arguments
+        else {
+            return Ok(());
+        };
+        let mut said = [owner, encoding, locale, template].into_iter().flatten();
+        said.try_for_each(|option| self.must_be_an_option(option))
+    }
+
+    /// The position is of the server that the target was made on (invariant 8). Without one the
+    /// caller stores nothing.
+    fn must_be_the_targets_own(&self, record: Option<&FenceRecord>) -> Result<(), ControlRefusal> {
+        let made = record.and_then(|record| record.identity.as_ref());
+        let (Some(made), Some(at)) = (made, self.facts.snapshot.as_ref()) else { return Ok(()) };
+        let met = made.engine_id == at.engine_id
+            && (made.timeline.is_none() || made.timeline == at.timeline);
+        if met {
+            return Ok(());
+        }
+        let what = format!(
+            "the target is {made}, and engine {} (timeline {:?}) answers under its name now, so \
+             nothing is recorded; see where the engine's address leads, then send it again",
+            at.engine_id, at.timeline
+        );
+        Err(self.refuse(Detail::NamespaceIdentityMismatch, &what))
     }
 
     fn must_be_an_option(&self, option: &str) -> Result<(), ControlRefusal> {

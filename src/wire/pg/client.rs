@@ -432,7 +432,7 @@ impl Message<'_, '_, '_> {
                 continue;
             }
             let named = detail.databases.iter().any(|name| name == there.database());
-            if !named && !(detail.any_database && gate.may_be_meant()) {
+            if !(named || detail.any_database && gate.may_be_meant()) {
                 continue;
             }
             if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {

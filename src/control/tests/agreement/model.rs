@@ -1,416 +1,32 @@
 //! The fence contract once more, written from its text alone: states, the order of decisions
-//! (1.4.1), the matrix (1.4.2), arguments (1.4.3), adoption (1.10), markers and restarts (1.11).
+//! (1.4.1), the matrix (1.4.2), arguments (1.4.3), targets (1.9), adoption (1.10), markers and
+//! restarts (1.11).
 //!
 //! It shares no type with the code: what both say is compared by the contract's own names. What the
 //! text leaves open, or what `docs/CONTRACT.md` decides otherwise, says so where it stands.
 
+mod tables;
+mod targets;
+mod words;
+
 use std::collections::{BTreeMap, VecDeque};
 
-/// The states, by the contract's table 1.3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Unfenced,
-    Absent,
-    SourceDraining,
-    SourceWriteFenced,
-    SourceReadDraining,
-    SourceReadFenced,
-    Released,
-    TargetQuarantined,
-    TargetImportDraining,
-    TargetValidating,
-    TargetWriteFenced,
-    TargetWritable,
-    TargetAborted,
-    Unknown,
-}
+pub(super) use tables::CLASSES;
+use tables::{
+    ADMITS, BEGUN, BEHIND, DOUBT, INVALID, OTHER, OWN, OWNED, RF, STALE, SU, TQ, UNMET, WF,
+    answered, failed, refused, to,
+};
+use targets::Making;
+pub(super) use words::{
+    Approvers, Bug, Capability, Creation, Entry, Fate, Heard, Kind, Line, Outside, Purpose,
+    Request, State, Terms,
+};
+use words::{Durable, Gate, K, Marker, Record, S, View};
 
-use State as S;
-
-impl State {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            S::Unfenced => "UNFENCED",
-            S::Absent => "ABSENT",
-            S::SourceDraining => "SOURCE_DRAINING",
-            S::SourceWriteFenced => "SOURCE_WRITE_FENCED",
-            S::SourceReadDraining => "SOURCE_READ_DRAINING",
-            S::SourceReadFenced => "SOURCE_READ_FENCED",
-            S::Released => "RELEASED",
-            S::TargetQuarantined => "TARGET_QUARANTINED",
-            S::TargetImportDraining => "TARGET_IMPORT_DRAINING",
-            S::TargetValidating => "TARGET_VALIDATING",
-            S::TargetWriteFenced => "TARGET_WRITE_FENCED",
-            S::TargetWritable => "TARGET_WRITABLE",
-            S::TargetAborted => "TARGET_ABORTED",
-            S::Unknown => "UNKNOWN_UNAVAILABLE",
-        }
-    }
-
-    const fn is_finished(self) -> bool {
-        matches!(self, S::Released | S::TargetWritable | S::TargetAborted)
-    }
-
-    /// What a drain in this state ends in.
-    const fn drained(self) -> Option<Self> {
-        match self {
-            S::SourceDraining => Some(S::SourceWriteFenced),
-            S::SourceReadDraining => Some(S::SourceReadFenced),
-            S::TargetImportDraining => Some(S::TargetValidating),
-            S::Unfenced
-            | S::Absent
-            | S::SourceWriteFenced
-            | S::SourceReadFenced
-            | S::Released
-            | S::TargetQuarantined
-            | S::TargetValidating
-            | S::TargetWriteFenced
-            | S::TargetWritable
-            | S::TargetAborted
-            | S::Unknown => None,
-        }
-    }
-}
-
-/// The commands, in the order of the matrix's columns; adoption last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(dead_code, reason = "the commands of targets are decided here, and not played yet")]
-pub(super) enum Kind {
-    Acquire,
-    SetRead,
-    ClearRead,
-    Release,
-    Create,
-    Seal,
-    Validate,
-    Publish,
-    Enable,
-    Abort,
-    Adopt,
-}
-
-use Kind as K;
-
-impl Kind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            K::Acquire => "AcquireSourceWriteFence",
-            K::SetRead => "SetSourceReadFence",
-            K::ClearRead => "ClearSourceReadFence",
-            K::Release => "ReleaseSourceWriteFence",
-            K::Create => "CreateTargetQuarantined",
-            K::Seal => "SealTargetImport",
-            K::Validate => "RecordTargetValidation",
-            K::Publish => "PublishTargetReadableWriteFenced",
-            K::Enable => "EnableTargetWrites",
-            K::Abort => "AbortQuarantinedTarget",
-            K::Adopt => "AdoptFence",
-        }
-    }
-}
-
-/// Who is named as having approved an adoption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Approvers {
-    Two,
-    OneTwice,
-    OneOnly,
-}
-
-/// What a request says beyond its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Terms {
-    /// Deadline of its drain, in milliseconds; `None` leaves it to the server.
-    pub(super) deadline_ms: Option<u64>,
-    pub(super) force: bool,
-    /// Acquire: whether it names the database that is there.
-    pub(super) right_database: bool,
-    /// Adopt: who is taken for the owner, who approved, and whether there is a reason.
-    pub(super) owner: u8,
-    pub(super) approvers: Approvers,
-    pub(super) reason: bool,
-}
-
-impl Terms {
-    /// What of it is in a request of this kind.
-    pub(super) fn of(self, kind: Kind) -> Self {
-        let plain = Self {
-            deadline_ms: None,
-            force: false,
-            right_database: true,
-            owner: 0,
-            approvers: Approvers::Two,
-            reason: true,
-        };
-        let Self { deadline_ms, force, right_database, owner, approvers, reason } = self;
-        match kind {
-            K::Acquire => Self { deadline_ms, force, right_database, ..plain },
-            K::SetRead | K::Seal => Self { deadline_ms, force, ..plain },
-            K::Adopt => Self { owner, approvers, reason, ..plain },
-            K::ClearRead
-            | K::Release
-            | K::Create
-            | K::Validate
-            | K::Publish
-            | K::Enable
-            | K::Abort => plain,
-        }
-    }
-}
-
-/// One request, its identity included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) by: u8,
-    pub(super) id: u8,
-    pub(super) kind: Kind,
-    pub(super) state: State,
-    pub(super) revision: u64,
-    pub(super) terms: Terms,
-}
-
-/// What becomes of one commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Lands,
-    KnownLost,
-    UnknownLanded,
-    UnknownLost,
-}
-
-/// What was answered, in the contract's words; `ERROR` is a failure that is none of its codes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Heard {
-    pub(super) code: &'static str,
-    pub(super) detail: &'static str,
-    pub(super) replayed: bool,
-    pub(super) receipt: Option<Line>,
-}
-
-/// A receipt as anybody is shown it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Line {
-    pub(super) by: u8,
-    pub(super) id: u8,
-    pub(super) kind: &'static str,
-    pub(super) outcome: &'static str,
-    pub(super) before: u64,
-    pub(super) after: u64,
-    pub(super) state: &'static str,
-}
-
-/// A receipt, as far as the contract fixes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) request: Request,
-    pub(super) outcome: &'static str,
-    pub(super) before: u64,
-    pub(super) after: u64,
-    pub(super) state: State,
-}
-
-impl Entry {
-    fn line(self) -> Line {
-        let Self { request, outcome, before, after, state } = self;
-        let Request { by, id, kind, .. } = request;
-        Line { by, id, kind: kind.name(), outcome, before, after, state: state.name() }
-    }
-}
-
-/// A record. Two of the same revision differ in their serial number, as real ones do in times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) state: State,
-    pub(super) revision: u64,
-    pub(super) owner: u8,
-    serial: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marker {
-    Missing,
-    Garbled,
-    Holds(Record),
-}
-
-/// Row and marker together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum View {
-    Nothing,
-    Known(Record),
-    Unavailable { detail: &'static str, marker: Option<Record> },
-}
-
-/// What is durable.
-#[derive(Debug, Clone)]
-pub(super) struct Durable {
-    record: Option<Record>,
-    receipts: BTreeMap<(u8, u8), Entry>,
-}
-
-/// What the gate shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gate {
-    state: State,
-    owner: Option<u8>,
-    indeterminate: bool,
-}
-
-/// What is true outside when a command comes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Outside {
-    /// The database exists.
-    pub(super) exists: bool,
-    /// The engine doesn't answer.
-    pub(super) silent: bool,
-    /// The store can't be read.
-    pub(super) unreadable: bool,
-    /// The caller showed the second key.
-    pub(super) key: bool,
-    /// Something keeps a write drain, or a read drain, from its end.
-    pub(super) writes_held: bool,
-    pub(super) reads_held: bool,
-}
-
-impl Outside {
-    /// Whether a drain in this state can't come to its end.
-    pub(super) fn holds(&self, state: State) -> bool {
-        if state == S::SourceReadDraining {
-            self.reads_held
-        } else {
-            self.writes_held || self.silent
-        }
-    }
-}
-
-/// A rule that the model is made to get wrong, so that the comparison must fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bug {
-    OwnerUnchecked,
-    ExpectationUnchecked,
-    ReplayRunsAgain,
-    ResumesSuperseded,
-    GoalNeedsExpectation,
-    ConflictUnnoticed,
-    AdoptionKeepsRevision,
-    AdoptionWithoutKey,
-    NewMoveStartsAnew,
-    DoubtForgotten,
-    LandedTakenForLost,
-    MarkerIgnored,
-    RestartAdvances,
-    RestartKeepsDoubt,
-    DrainEndsByTime,
-    StaleMayWrite,
-    StreamsStay,
-}
-
-impl Bug {
-    pub(super) const ALL: [Self; 17] = [
-        Self::OwnerUnchecked,
-        Self::ExpectationUnchecked,
-        Self::ReplayRunsAgain,
-        Self::ResumesSuperseded,
-        Self::GoalNeedsExpectation,
-        Self::ConflictUnnoticed,
-        Self::AdoptionKeepsRevision,
-        Self::AdoptionWithoutKey,
-        Self::NewMoveStartsAnew,
-        Self::DoubtForgotten,
-        Self::LandedTakenForLost,
-        Self::MarkerIgnored,
-        Self::RestartAdvances,
-        Self::RestartKeepsDoubt,
-        Self::DrainEndsByTime,
-        Self::StaleMayWrite,
-        Self::StreamsStay,
-    ];
-}
-
-/// The matrix 1.4.2, letter by letter, for the owner of the record or where there is none.
-/// Columns: Acquire, SetRead, ClearRead, Release, Create, Seal, Validate, Publish, Enable, Abort.
-#[rustfmt::skip]
-const OWN: [(State, &str); 13] = [
-    (S::Unfenced,              "D     INV   INV   INV   EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::Absent,                "INV/r INV/r INV/r INV/r A     INV   INV   INV   INV   INV"),
-    (S::SourceDraining,        "J     INV   INV   A     EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::SourceWriteFenced,     "AA    D     AA    A     EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::SourceReadDraining,    "INV   J     A     INV   EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::SourceReadFenced,      "INV   AA    A     INV   EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::Released,              "INV/f INV/f INV/f AA    INV/f INV/f INV/f INV/f INV/f INV/f"),
-    (S::TargetQuarantined,     "INV/r INV/r INV/r INV/r AA    D     INV   INV   INV   A"),
-    (S::TargetImportDraining,  "INV/r INV/r INV/r INV/r EX    J     INV   INV   INV   A"),
-    (S::TargetValidating,      "INV/r INV/r INV/r INV/r EX    AA    A     A     INV   A"),
-    (S::TargetWriteFenced,     "INV/r INV/r INV/r INV/r EX    INV   INV   AA    A     A"),
-    (S::TargetWritable,        "INV/f INV/f INV/f INV/f INV/f INV/f INV/f INV/f AA    INV/f"),
-    (S::TargetAborted,         "INV/f INV/f INV/f INV/f INV/f INV/f INV/f INV/f INV/f AA"),
-];
-
-/// The same for another operation, where the record's one has finished.
-#[rustfmt::skip]
-const OTHER: [(State, &str); 3] = [
-    (S::Released,              "D     INV   INV   INV   EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::TargetWritable,        "D     INV   INV   INV   EX    INV/r INV/r INV/r INV/r INV/r"),
-    (S::TargetAborted,         "INV/r INV/r INV/r INV/r EX    INV   INV   INV   INV   INV"),
-];
-
-/// What table 1.3 says of one state, by code; empty is admitted.
-pub(super) const CLASSES: [&str; 5] = ["read", "write", "ddl", "lifecycle", "stream"];
-const WF: &str = "MIGRATION_WRITE_FENCED";
-const RF: &str = "MIGRATION_READ_FENCED";
-const TQ: &str = "MIGRATION_TARGET_QUARANTINED";
-const SU: &str = "FENCE_STATE_UNAVAILABLE";
-
-#[rustfmt::skip]
-const ADMITS: [(State, [&str; 5]); 14] = [
-    (S::Unfenced,             ["", "", "", "", ""]),
-    (S::Absent,               ["", "", "", "", ""]),
-    (S::SourceDraining,       ["", WF, WF, WF, ""]),
-    (S::SourceWriteFenced,    ["", WF, WF, WF, ""]),
-    (S::SourceReadDraining,   [RF, WF, WF, WF, RF]),
-    (S::SourceReadFenced,     [RF, WF, WF, WF, RF]),
-    (S::Released,             ["", "", "", "", ""]),
-    (S::TargetQuarantined,    [TQ, TQ, TQ, TQ, TQ]),
-    (S::TargetImportDraining, [TQ, TQ, TQ, TQ, TQ]),
-    (S::TargetValidating,     [TQ, TQ, TQ, TQ, TQ]),
-    (S::TargetWriteFenced,    ["", WF, WF, WF, ""]),
-    (S::TargetWritable,       ["", "", "", "", ""]),
-    (S::TargetAborted,        [TQ, TQ, TQ, TQ, TQ]),
-    (S::Unknown,              [SU, SU, SU, SU, SU]),
-];
-
-const UNMET: &str = "FENCE_PRECONDITION_FAILED";
-const INVALID: &str = "INVALID_FENCE_TRANSITION";
-const DOUBT: &str = "FENCE_COMMIT_INDETERMINATE";
-const BEHIND: &str = "metastore_behind_marker";
-
-fn refused(code: &'static str, detail: &'static str) -> Heard {
-    Heard { code, detail, replayed: false, receipt: None }
-}
-
-fn failed() -> Heard {
-    refused("ERROR", "")
-}
-
-fn answered(entry: Entry, replayed: bool) -> Heard {
-    Heard { code: entry.outcome, detail: "", replayed, receipt: Some(entry.line()) }
-}
-
-/// The state that a command whose cell is `A` or `D` goes to.
-const fn to(kind: Kind, from: State) -> State {
-    match kind {
-        K::Acquire => S::SourceDraining,
-        K::SetRead => S::SourceReadDraining,
-        K::ClearRead => S::SourceWriteFenced,
-        K::Release => S::Released,
-        K::Create => S::TargetQuarantined,
-        K::Seal => S::TargetImportDraining,
-        K::Publish => S::TargetWriteFenced,
-        K::Enable => S::TargetWritable,
-        K::Abort => S::TargetAborted,
-        K::Validate | K::Adopt => from,
-    }
-}
+/// What stands for the answer of a command that its process died in.
+pub(super) const DIED: &str = "DIED";
+/// What stands for the answer of a creation that the engine hasn't answered.
+pub(super) const AT_WORK: &str = "AT_WORK";
 
 /// Everything of one namespace that anybody could see.
 #[derive(Debug, Clone, PartialEq)]
@@ -426,6 +42,10 @@ pub(super) struct Scene {
     /// Kinds, outcomes and revisions by operation and id.
     pub(super) receipts: Vec<Line>,
     pub(super) owners_receipts: Vec<Line>,
+    /// Which of the capabilities given out can still be shown.
+    pub(super) shown: Vec<bool>,
+    /// What a session with the last of them may begin.
+    pub(super) bears: Option<[&'static str; 5]>,
 }
 
 /// One namespace of one proxy.
@@ -438,19 +58,41 @@ pub(super) struct Model {
     /// Row and marker put aside.
     saved: Option<(Durable, Marker)>,
     serial: u64,
+    /// Whether there is a database of that name, and whether anything is in it.
+    pub(super) exists: bool,
+    pub(super) filled: bool,
+    /// The creation that the engine hasn't answered.
+    making: Option<Making>,
+    capabilities: Vec<Capability>,
+    /// Whether a session can have shown the last of them.
+    borne: bool,
+    /// Whether what the question that is being answered rests on still counts.
+    question: Option<bool>,
+    /// The store can't be read behind the creation that goes on.
+    blind: bool,
+    /// State, owner and revision as published, to which capabilities are bound.
+    bound: (State, Option<u8>, u64),
     pub(super) bug: Option<Bug>,
 }
 
 impl Model {
-    pub(super) fn new(bug: Option<Bug>) -> Self {
+    pub(super) fn new(exists: bool, bug: Option<Bug>) -> Self {
         Self {
             durable: Durable { record: None, receipts: BTreeMap::new() },
             marker: Marker::Missing,
-            gate: Gate { state: S::Unfenced, owner: None, indeterminate: false },
+            gate: targets::open(),
             generation: 1,
             pending: None,
             saved: None,
             serial: 0,
+            exists,
+            filled: false,
+            making: None,
+            capabilities: Vec::new(),
+            borne: false,
+            question: None,
+            blind: false,
+            bound: (S::Unfenced, None, 0),
             bug,
         }
     }
@@ -466,6 +108,12 @@ impl Model {
             (None, Marker::Missing) => View::Nothing,
             (None, Marker::Garbled) => unavailable("corrupt_record", None),
             (None, Marker::Holds(_)) if self.has(Bug::MarkerIgnored) => View::Nothing,
+            (None, Marker::Holds(marker)) if targets::is_begun(&marker) => {
+                if self.has(Bug::CreationForgotten) {
+                    return View::Nothing;
+                }
+                unavailable(BEGUN, Some(marker))
+            }
             (None, Marker::Holds(marker)) => unavailable(BEHIND, Some(marker)),
             (Some(record), Marker::Holds(marker))
                 if marker != record
@@ -487,18 +135,23 @@ impl Model {
         view
     }
 
-    /// Publishes: the write generation moves with state, owner and the doubt (1.7).
+    /// Publishes: the generation moves with state, owner and the doubt (1.7), capabilities end
+    /// with state, owner and revision (1.9).
     fn show(&mut self, view: View) {
-        let (state, owner) = match view {
-            View::Nothing => (S::Unfenced, None),
-            View::Known(record) => (record.state, Some(record.owner)),
-            View::Unavailable { .. } => (S::Unknown, None),
+        let (state, owner, revision, detail) = match view {
+            View::Nothing => (S::Unfenced, None, 0, ""),
+            View::Known(record) => (record.state, Some(record.owner), record.revision, ""),
+            View::Unavailable { detail, .. } => (S::Unknown, None, 0, detail),
         };
-        self.show_gate(Gate { state, owner, indeterminate: false });
+        if self.bound != (state, owner, revision) {
+            self.end_capabilities();
+        }
+        self.bound = (state, owner, revision);
+        self.show_gate(Gate { state, owner, detail, indeterminate: false, creating: false });
     }
 
     fn show_gate(&mut self, gate: Gate) {
-        if gate != self.gate {
+        if (Gate { detail: "", ..gate }) != (Gate { detail: "", ..self.gate }) {
             self.generation += 1;
         }
         self.gate = gate;
@@ -508,6 +161,10 @@ impl Model {
     pub(super) fn restart(&mut self) {
         if !self.has(Bug::RestartKeepsDoubt) {
             self.pending = None;
+        }
+        (self.making, self.question, self.borne) = (None, None, false);
+        if !self.has(Bug::CapabilityOutlivesProcess) {
+            self.capabilities.iter_mut().for_each(|one| one.live = false);
         }
         let mut view = self.load();
         if let (true, View::Known(record)) = (self.has(Bug::RestartAdvances), &mut view)
@@ -541,6 +198,22 @@ impl Model {
         true
     }
 
+    /// Whether no fence stands, or may.
+    pub(super) fn is_idle(&self) -> bool {
+        match self.view() {
+            _ if self.pending.is_some() => false,
+            View::Nothing => true,
+            View::Known(record) => record.state.is_finished(),
+            View::Unavailable { detail, .. } => detail == BEGUN,
+        }
+    }
+
+    /// Whether the latest validation was ok.
+    pub(super) fn is_valid(&self) -> bool {
+        let record = self.durable.record;
+        record.and_then(|record| record.validation).is_some_and(|(_, ok)| ok)
+    }
+
     pub(super) fn lose_store(&mut self) {
         self.durable = Durable { record: None, receipts: BTreeMap::new() };
     }
@@ -563,6 +236,9 @@ impl Model {
         if self.gate.indeterminate {
             return SU;
         }
+        if self.gate.creating {
+            return TQ;
+        }
         let row = ADMITS.iter().find(|(state, _)| *state == self.gate.state);
         let said = row.expect("every state has a row").1[class];
         if self.has(Bug::StreamsStay) && CLASSES[class] == "stream" && said == RF {
@@ -584,7 +260,7 @@ impl Model {
     pub(super) fn expected(&self, outside: &Outside) -> (State, u64, u8) {
         let of = |record: &Record| (record.state, record.revision, record.owner);
         match self.view() {
-            View::Nothing if outside.exists || outside.silent => (S::Unfenced, 0, 9),
+            View::Nothing if self.exists || outside.silent => (S::Unfenced, 0, 9),
             View::Nothing => (S::Absent, 0, 9),
             View::Known(record) => of(&record),
             View::Unavailable { marker: Some(record), .. } => of(&record),
@@ -606,6 +282,21 @@ impl Model {
         }
     }
 
+    /// Whether this drain can't come to its end (1.7, 1.8): also where the evidence would be of
+    /// another database than the record is of.
+    pub(super) fn holds(&self, entry: &Entry, outside: &Outside) -> bool {
+        if entry.state == S::SourceReadDraining {
+            return outside.reads_held;
+        }
+        let another = match self.view() {
+            View::Known(record) => record.database != outside.database,
+            View::Nothing | View::Unavailable { .. } => false,
+        };
+        let imports = entry.state == S::TargetImportDraining;
+        let waits = outside.writes_held && !(imports && self.has(Bug::SealWaitsForNobody));
+        waits || outside.silent || another && !(imports && self.has(Bug::SealOfAnother))
+    }
+
     fn is_still(&self, entry: &Entry, record: &Record) -> bool {
         record.state == entry.state
             && record.state.drained().is_some()
@@ -625,9 +316,17 @@ impl Model {
             admits: std::array::from_fn(|class| self.admits(class)),
             receipts: receipts.clone(),
             owners_receipts: Vec::new(),
+            shown: self.capabilities.iter().map(|one| one.live).collect(),
+            bears: self.bears(),
         };
+        if self.gate.creating {
+            // "A namespace being created reports TARGET_QUARANTINED with the durable revision it
+            // has so far."
+            scene.state = S::TargetQuarantined.name();
+            return scene;
+        }
         match self.view() {
-            View::Nothing if !outside.exists && !outside.silent => {
+            View::Nothing if !self.exists && !outside.silent => {
                 scene.state = "NOT_FOUND";
                 scene.receipts.clear();
             }
@@ -716,6 +415,9 @@ impl Model {
         let adopts = request.kind == K::Adopt;
         let record = match view {
             View::Unavailable { detail, marker } => match marker {
+                Some(marker) if self.began(request, detail, &marker) => {
+                    return self.create(request, true, outside, fates);
+                }
                 Some(marker) if adopts && detail == BEHIND => Some(marker),
                 Some(_) | None => return Err(refused(SU, detail)),
             },
@@ -726,7 +428,7 @@ impl Model {
             return self.adopt(request, record, view, outside, fates);
         }
         let now = record.map_or(
-            if outside.exists || outside.silent { S::Unfenced } else { S::Absent },
+            if self.exists || outside.silent { S::Unfenced } else { S::Absent },
             |record| record.state,
         );
         let revision = record.map_or(0, |record| record.revision);
@@ -734,19 +436,26 @@ impl Model {
             record.is_none_or(|record| record.owner == request.by || self.has(Bug::OwnerUnchecked));
         // 6.
         if !own && !now.is_finished() {
-            return Err(refused("FENCE_OWNED_BY_ANOTHER_OPERATION", ""));
+            return Err(refused(OWNED, ""));
         }
         let table: &[(State, &str)] = if own { &OWN } else { &OTHER };
         let row = table.iter().find(|(state, _)| *state == now).expect("a row").1;
         let expects = request.state == now && request.revision == revision
             || self.has(Bug::ExpectationUnchecked);
-        let stale = || Err(refused("FENCE_REVISION_MISMATCH", ""));
+        let stale = || Err(refused(STALE, ""));
         let entry =
             |outcome, state, after| Entry { request, outcome, before: revision, after, state };
-        match row.split_whitespace().nth(request.kind as usize).expect("a cell") {
+        let undone = self.has(Bug::EnableUndone) && now == S::TargetWritable;
+        let cell = match row.split_whitespace().nth(request.kind as usize).expect("a cell") {
+            _ if undone && request.kind == K::Abort => "A",
+            cell => cell,
+        };
+        match cell {
             "INV" => Err(refused(INVALID, "")),
             "INV/f" => Err(refused(INVALID, "operation_finished")),
             "INV/r" => Err(refused(INVALID, "role_mismatch")),
+            // `docs/CONTRACT.md`: an engine that is silent hasn't said that the name is taken.
+            "EX" if record.is_none() && outside.silent => Err(failed()),
             "EX" => Err(refused(UNMET, "namespace_exists")),
             "AA" if !expects && self.has(Bug::GoalNeedsExpectation) => stale(),
             "AA" => {
@@ -760,10 +469,14 @@ impl Model {
                 Ok(other.unwrap_or_else(|| self.drain(entry, false, outside, fates)))
             }
             cell @ ("A" | "D") => {
-                precondition(request, outside)?;
+                if request.kind == K::Create {
+                    return self.create(request, false, outside, fates);
+                }
+                self.precondition(request, record, outside)?;
                 let old = if own || !self.has(Bug::NewMoveStartsAnew) { revision } else { 0 };
                 let state = to(request.kind, now);
-                let next = self.record(state, old + 1, request.by);
+                let own = record.filter(|record| record.owner == request.by);
+                let next = self.next(request, own, (state, old + 1), outside);
                 let outcome = if cell == "A" { "APPLIED" } else { "DRAINING" };
                 let entry = entry(outcome, state, next.revision);
                 let other = self.commit(view, Some(next), entry, fates);
@@ -790,14 +503,14 @@ impl Model {
             return Err(refused(INVALID, "operation_finished"));
         }
         if request.terms.owner != record.owner {
-            return Err(refused("FENCE_OWNED_BY_ANOTHER_OPERATION", ""));
+            return Err(refused(OWNED, ""));
         }
         if request.by == record.owner {
             return Err(refused(INVALID, ""));
         }
         let expects = request.state == record.state && request.revision == record.revision;
         if !expects && !self.has(Bug::ExpectationUnchecked) {
-            return Err(refused("FENCE_REVISION_MISMATCH", ""));
+            return Err(refused(STALE, ""));
         }
         let authorised = (outside.key || self.has(Bug::AdoptionWithoutKey))
             && request.terms.approvers == Approvers::Two
@@ -806,7 +519,8 @@ impl Model {
             return Err(refused(UNMET, "adoption_not_authorised"));
         }
         let moves = u64::from(!self.has(Bug::AdoptionKeepsRevision));
-        let next = self.record(record.state, record.revision + moves, request.by);
+        let at = (record.state, record.revision + moves);
+        let next = self.next(request, Some(record), at, outside);
         let entry = Entry {
             request,
             outcome: "APPLIED",
@@ -818,9 +532,29 @@ impl Model {
         Ok(other.unwrap_or_else(|| answered(entry, false)))
     }
 
-    fn record(&mut self, state: State, revision: u64, owner: u8) -> Record {
+    /// The record that a command makes of the operation's own, or begins anew.
+    fn next(
+        &mut self,
+        request: Request,
+        own: Option<Record>,
+        (state, revision): (State, u64),
+        outside: &Outside,
+    ) -> Record {
         self.serial += 1;
-        Record { state, revision, owner, serial: self.serial }
+        let kept = own.filter(|_| request.kind != K::Acquire);
+        let mut next = Record {
+            state,
+            revision,
+            owner: request.by,
+            command: request.id,
+            database: kept.map_or(outside.database, |record| record.database),
+            validation: kept.and_then(|record| record.validation),
+            serial: self.serial,
+        };
+        if request.kind == K::Validate {
+            next.validation = Some((request.by, request.terms.good));
+        }
+        next
     }
 
     /// 15., and 1.11 for what may go wrong. `None` when it is durable and published.
@@ -841,7 +575,7 @@ impl Model {
         match fates.pop_front().unwrap_or(Fate::Lands) {
             Fate::KnownLost => {
                 self.generation += u64::from(installs);
-                self.show(before);
+                self.settle(before);
                 Some(failed())
             }
             Fate::Lands => {
@@ -851,14 +585,24 @@ impl Model {
                     self.marker = Marker::Holds(next);
                 }
                 self.show(view);
+                if entry.state == S::TargetAborted && self.has(Bug::AbortFreesName) {
+                    (self.durable.record, self.marker) = (None, Marker::Missing);
+                    self.show(View::Nothing);
+                }
                 None
+            }
+            fate @ (Fate::DiesBefore | Fate::DiesBehind) => {
+                if fate == Fate::DiesBehind {
+                    self.keep(next, entry);
+                }
+                Some(refused(DIED, ""))
             }
             fate @ (Fate::UnknownLanded | Fate::UnknownLost) => {
                 if fate == Fate::UnknownLanded && !self.has(Bug::LandedTakenForLost) {
                     self.keep(next, entry);
                 }
                 self.pending = Some(entry.request);
-                self.show_gate(Gate { indeterminate: true, ..self.gate });
+                self.show_gate(Gate { indeterminate: true, creating: false, ..self.gate });
                 Some(refused(DOUBT, "indeterminate_commit"))
             }
         }
@@ -882,33 +626,22 @@ impl Model {
         loop {
             let View::Known(record) = self.view() else { return answered(entry, replayed) };
             let by_time = self.has(Bug::DrainEndsByTime);
-            if outside.holds(entry.state) && !by_time || !self.is_still(&entry, &record) {
+            if self.holds(&entry, outside) && !by_time || !self.is_still(&entry, &record) {
                 return answered(entry, replayed);
             }
             let end = record.state.drained().expect("a draining state");
-            let next = self.record(end, record.revision + 1, record.owner);
+            self.serial += 1;
+            let serial = self.serial;
+            let (revision, command) = (record.revision + 1, entry.request.id);
+            let next = Record { state: end, revision, command, serial, ..record };
             let done = Entry { outcome: "APPLIED", after: next.revision, state: end, ..entry };
             match self.commit(View::Known(record), Some(next), done, fates) {
                 None => return answered(done, replayed),
                 // Known not to have landed: looked again, until the deadline.
-                Some(heard) if heard.code == "ERROR" => {}
+                Some(heard) if heard.code == "ERROR" && !entry.request.is_at_once() => {}
+                Some(heard) if heard.code == "ERROR" => return answered(entry, replayed),
                 Some(heard) => return heard,
             }
         }
     }
-}
-
-/// 1.4.3. An engine that doesn't say which database it is hasn't said that it is another one: that
-/// is a failure, and none of the contract's codes.
-fn precondition(request: Request, outside: &Outside) -> Result<(), Heard> {
-    if request.kind != K::Acquire {
-        return Ok(());
-    }
-    if outside.silent {
-        return Err(failed());
-    }
-    if !request.terms.right_database {
-        return Err(refused(UNMET, "namespace_identity_mismatch"));
-    }
-    Ok(())
 }

@@ -3,20 +3,30 @@
 //! Each process has a runtime of its own with paused time. It dies by being dropped with
 //! everything it runs, and the next one opens the same files.
 
+mod store;
+mod targets;
+
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use super::model::{Approvers, CLASSES, Fate, Heard, Kind, Line, Request, Scene, State};
+use super::model::{
+    Approvers, CLASSES, Creation, Fate, Heard, Kind, Line, Purpose, Request, Scene, State,
+};
+use super::steps::Manner;
 use super::*;
+use crate::base::limits;
 use crate::control::status::InspectError;
+use crate::control::tests::engine::CreateScript;
 use crate::engine::Why;
 use crate::fence::receipt::Receipt;
+use crate::fence::record::{Identity, ValidationResult};
 use crate::gate::admission::Refusal;
-use crate::store::{Commit, CommitError, LoadedFence, Persisted, StoreError, StoreFuture};
+use crate::gate::capability::Capability;
+use store::{SteadyStore, TickingClock};
 
 /// How a command is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,80 +39,14 @@ pub(super) enum How {
     Behind,
 }
 
-/// Wall time that is another at each look, and the paused clock.
+/// What a command came to.
 #[derive(Debug)]
-struct TickingClock {
-    ticks: Arc<AtomicU64>,
-    started: Instant,
-}
-
-impl Clock for TickingClock {
-    fn now_ms(&self) -> u64 {
-        1_750_000_000_000 + self.ticks.fetch_add(1, Ordering::SeqCst)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.started.elapsed()
-    }
-}
-
-/// Keeps paused time from running ahead while the store's own thread works.
-struct SteadyStore(Arc<SqliteStore>);
-
-async fn steady<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
-    let handle = Handle::current();
-    tokio::task::spawn_blocking(move || handle.block_on(work)).await.unwrap()
-}
-
-impl FenceStore for SteadyStore {
-    fn fence_load<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-    ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
-        let (store, namespace) = (Arc::clone(&self.0), namespace.clone());
-        Box::pin(steady(async move { store.fence_load(&namespace).await }))
-    }
-
-    fn fence_list(&self) -> StoreFuture<'_, Result<Vec<LoadedFence>, StoreError>> {
-        let store = Arc::clone(&self.0);
-        Box::pin(steady(async move { store.fence_list().await }))
-    }
-
-    fn receipt_find<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-        operation: OperationId,
-        command: CommandId,
-    ) -> StoreFuture<'a, Result<Option<Receipt>, StoreError>> {
-        let (store, namespace) = (Arc::clone(&self.0), namespace.clone());
-        Box::pin(steady(async move { store.receipt_find(&namespace, operation, command).await }))
-    }
-
-    fn receipt_list<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-        operation: Option<OperationId>,
-    ) -> StoreFuture<'a, Result<Vec<Receipt>, StoreError>> {
-        let (store, namespace) = (Arc::clone(&self.0), namespace.clone());
-        Box::pin(steady(async move { store.receipt_list(&namespace, operation).await }))
-    }
-
-    fn fence_commit(&self, commit: Commit) -> StoreFuture<'_, Result<Persisted, CommitError>> {
-        let store = Arc::clone(&self.0);
-        Box::pin(steady(async move { store.fence_commit(commit).await }))
-    }
-
-    fn receipts_prune<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-        now_ms: u64,
-        retention_ms: u64,
-    ) -> StoreFuture<'a, Result<u64, StoreError>> {
-        let (store, namespace) = (Arc::clone(&self.0), namespace.clone());
-        Box::pin(steady(
-            async move { store.receipts_prune(&namespace, now_ms, retention_ms).await },
-        ))
-    }
+pub(super) enum Said {
+    Heard(Heard),
+    /// It has something to wait for.
+    AtWork,
+    /// The process died in it.
+    Died,
 }
 
 /// A session with work of some kind.
@@ -116,6 +60,7 @@ struct Life {
     control: Arc<Control>,
     store: Arc<FaultyStore>,
     behind: Option<tokio::task::JoinHandle<Arc<Answer>>>,
+    question: Option<targets::Question>,
     /// Last, so that it ends when nothing uses it any more.
     runtime: Runtime,
 }
@@ -131,6 +76,8 @@ pub(super) struct World {
     writer: Option<Held>,
     reader: Option<Held>,
     idle: Option<Held>,
+    bearer: Option<Held>,
+    capabilities: targets::Given,
     sessions: u64,
 }
 
@@ -157,6 +104,8 @@ impl World {
             writer: None,
             reader: None,
             idle: None,
+            bearer: None,
+            capabilities: targets::Given::default(),
             sessions: 0,
         };
         world.start();
@@ -195,13 +144,17 @@ impl World {
             control.recover().await.unwrap();
             control
         });
-        self.life = Some(Life { control, store, behind: None, runtime });
+        self.life = Some(Life { control, store, behind: None, question: None, runtime });
     }
 
     /// The process dies, whatever it was doing.
     fn stop(&mut self) {
         self.life = None;
         (self.writer, self.reader, self.idle) = (None, None, None);
+        self.bearer = None;
+        self.capabilities.process_ended();
+        self.engine.creations_go_on();
+        self.engine.questions_go_on();
     }
 
     pub(super) fn restart(&mut self) {
@@ -260,10 +213,22 @@ impl World {
     }
 
     fn begin(&mut self, class: StatementClass) -> Result<Held, &'static str> {
+        self.begin_with(class, None)
+    }
+
+    fn begin_with(
+        &mut self,
+        class: StatementClass,
+        shown: Option<Capability>,
+    ) -> Result<Held, &'static str> {
         let _inside = self.life.as_ref().unwrap().runtime.enter();
         self.sessions += 1;
         let gate = self.life().control.gates.gate(&namespace());
         let seat = Seat::take(gate, SessionId(self.sessions), Card::default());
+        let seat = match shown {
+            Some(capability) => seat.bearing(capability),
+            None => seat,
+        };
         let pid = i32::try_from(self.sessions).unwrap() + 1000;
         seat.slot().set_engine_pid(pid);
         seat.slot().note_alive(self.life().control.gates.looks());
@@ -274,8 +239,8 @@ impl World {
         }
     }
 
-    fn probe(&mut self, class: StatementClass) -> &'static str {
-        match self.begin(class) {
+    fn probe(&mut self, class: StatementClass, shown: Option<Capability>) -> &'static str {
+        match self.begin_with(class, shown) {
             Ok(held) => {
                 held.lease.unused();
                 ""
@@ -285,16 +250,7 @@ impl World {
     }
 
     pub(super) fn admits(&mut self) -> [&'static str; 5] {
-        CLASSES.map(|class| {
-            self.probe(match class {
-                "read" => StatementClass::Read,
-                "write" => StatementClass::Write,
-                "ddl" => StatementClass::Ddl,
-                "lifecycle" => StatementClass::Lifecycle,
-                "stream" => StatementClass::Stream,
-                other => panic!("no class {other}"),
-            })
-        })
+        CLASSES.map(|name| self.probe(class(name), None))
     }
 
     pub(super) fn begin_writer(&mut self) -> &'static str {
@@ -351,28 +307,25 @@ impl World {
 
     // --- commands ---
 
-    /// Sends a command. `None`: it is at work, and has something to wait for.
-    pub(super) fn ask(
-        &mut self,
-        request: Request,
-        (key, unreadable): (bool, bool),
-        fates: &[Fate],
-        how: How,
-    ) -> Option<Heard> {
+    /// Sends a command.
+    pub(super) fn ask(&mut self, request: Request, manner: &Manner) -> Said {
+        let (how, parks) = (manner.how, manner.how == How::Behind);
         let life = self.life.as_mut().unwrap();
-        life.store.replan(fates.iter().map(|fate| match fate {
-            Fate::Lands => CommitFault::Pass,
-            Fate::KnownLost => CommitFault::NotCommitted,
-            Fate::UnknownLanded => CommitFault::UnknownCommitted,
-            Fate::UnknownLost => CommitFault::UnknownNotCommitted,
-        }));
-        life.store.fail_reads(unreadable);
+        life.plan(&manner.fates, manner.unreadable);
+        self.engine.creation_comes_to(script(manner.creation));
+        if parks && request.kind == Kind::Create {
+            life.plan(&[], manner.unreadable);
+            self.engine.creations_wait();
+        }
+        let made = self.engine.count("create");
+        let engine = self.engine.clone();
         let (control, command) = (Arc::clone(&life.control), command(request));
         let its_key = command.key();
-        let actor = Actor { has_adoption_key: key, ..actor() };
-        let said = life.runtime.block_on(async {
+        let actor = Actor { has_adoption_key: manner.key, ..actor() };
+        let store = Arc::clone(&life.store);
+        let answer = async {
             match how {
-                How::Stay => Some(control.execute(actor, command).await),
+                How::Stay => Ok(control.execute(actor, command).await),
                 How::Return => {
                     let mut first = Box::pin(control.execute(actor.clone(), command.clone()));
                     let polled = std::future::poll_fn(|context| {
@@ -380,7 +333,7 @@ impl World {
                     });
                     assert!(!polled.await, "answered without a turn");
                     drop(first);
-                    Some(control.execute(actor, command).await)
+                    Ok(control.execute(actor, command).await)
                 }
                 How::Behind => {
                     let its = Arc::clone(&control);
@@ -388,20 +341,36 @@ impl World {
                     while !task.is_finished() {
                         let report = control.drain_report(&namespace());
                         let waits = !report.blockers.is_empty() || report.reason.is_some();
-                        if waits && report.command == Some(its_key) {
-                            life.behind = Some(task);
-                            return None;
+                        let drains = waits && report.command == Some(its_key);
+                        if drains || engine.count("create") > made {
+                            return Err(task);
                         }
                         // tidy: not a race: paused time, between two looks at a level.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
-                    Some(task.await.unwrap())
+                    Ok(task.await.unwrap())
                 }
             }
+        };
+        let said = life.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                answer = answer => Some(answer),
+                () = store.hung() => None,
+            }
         });
-        life.store.replan([]);
-        life.store.fail_reads(false);
-        said.map(|answer| heard(&answer))
+        life.plan(&[], false);
+        match said {
+            Some(Ok(answer)) => {
+                self.engine.creations_go_on();
+                Said::Heard(heard(&answer))
+            }
+            Some(Err(task)) => {
+                life.behind = Some(task);
+                Said::AtWork
+            }
+            None => Said::Died,
+        }
     }
 
     /// The command behind comes to its answer, by its end or by its deadline.
@@ -414,6 +383,7 @@ impl World {
 
     pub(super) fn scene(&mut self) -> Scene {
         let admits = self.admits();
+        let (shown, bears) = (self.shown(), self.bears());
         let life = self.life();
         let all = life.runtime.block_on(life.control.inspect(&namespace(), true));
         let own = life.runtime.block_on(life.control.inspect(&namespace(), false));
@@ -427,6 +397,8 @@ impl World {
             admits,
             receipts: Vec::new(),
             owners_receipts: Vec::new(),
+            shown,
+            bears,
         };
         let (all, own) = match (all, own) {
             (Ok(all), Ok(own)) => (all, own),
@@ -448,6 +420,51 @@ impl World {
         scene.receipts.sort();
         scene.owners_receipts.sort();
         scene
+    }
+}
+
+impl Life {
+    /// What becomes of the next commits, and whether the store can be read.
+    fn plan(&self, fates: &[Fate], unreadable: bool) {
+        self.store.replan(fates.iter().map(|fate| match fate {
+            Fate::Lands => CommitFault::Pass,
+            Fate::KnownLost => CommitFault::NotCommitted,
+            Fate::UnknownLanded => CommitFault::UnknownCommitted,
+            Fate::UnknownLost => CommitFault::UnknownNotCommitted,
+            Fate::DiesBefore => CommitFault::HangsBefore,
+            Fate::DiesBehind => CommitFault::HangsBehind,
+        }));
+        self.store.fail_reads(unreadable);
+    }
+}
+
+fn class(name: &str) -> StatementClass {
+    match name {
+        "read" => StatementClass::Read,
+        "write" => StatementClass::Write,
+        "ddl" => StatementClass::Ddl,
+        "lifecycle" => StatementClass::Lifecycle,
+        "stream" => StatementClass::Stream,
+        other => panic!("no class {other}"),
+    }
+}
+
+fn script(creation: Creation) -> Option<CreateScript> {
+    match creation {
+        Creation::Made | Creation::Speechless => None,
+        Creation::Exists => Some(CreateScript::Exists),
+        Creation::Refused => Some(CreateScript::Refused),
+        Creation::NotAsked => Some(CreateScript::NotAsked),
+        Creation::Unknown { made } => Some(CreateScript::Unknown { made }),
+    }
+}
+
+/// The database of that number.
+fn database(number: u8) -> Identity {
+    match number {
+        1 => identity(),
+        2 => Identity { engine_id: "7999".to_owned(), ..identity() },
+        _ => Identity { database_id: "99999".to_owned(), ..identity() },
     }
 }
 
@@ -498,18 +515,15 @@ fn command(request: Request) -> Command {
         let force = if terms.force { OnDeadline::ForceRollback } else { OnDeadline::Fail };
         policy(deadline_ms, force)
     });
-    let there = identity();
-    let other = Identity { database_id: "99999".to_owned(), ..identity() };
     let approvers: &[&str] = match terms.approvers {
         Approvers::Two => &["ada", "grace"],
         Approvers::OneTwice => &["ada", " ada "],
         Approvers::OneOnly => &["ada"],
     };
     let arguments = match kind {
-        Kind::Acquire => Arguments::AcquireSourceWriteFence {
-            identity: if terms.right_database { there } else { other },
-            drain_policy,
-        },
+        Kind::Acquire => {
+            Arguments::AcquireSourceWriteFence { identity: database(terms.database), drain_policy }
+        }
         Kind::SetRead => Arguments::SetSourceReadFence { drain_policy },
         Kind::ClearRead => Arguments::ClearSourceReadFence,
         Kind::Release => Arguments::ReleaseSourceWriteFence,
@@ -517,12 +531,13 @@ fn command(request: Request) -> Command {
             owner: None,
             encoding: None,
             locale: None,
-            template: None,
+            template: terms.template.then(|| "customers".to_owned()),
         },
         Kind::Seal => Arguments::SealTargetImport { drain_policy },
-        Kind::Validate => {
-            Arguments::RecordTargetValidation { result: ValidationResult::Ok, summary: None }
-        }
+        Kind::Validate => Arguments::RecordTargetValidation {
+            result: if terms.good { ValidationResult::Ok } else { ValidationResult::Failed },
+            summary: terms.long.then(|| "x".repeat(limits::VALIDATION_SUMMARY_BYTES + 1)),
+        },
         Kind::Publish => Arguments::PublishTargetReadableWriteFenced,
         Kind::Enable => Arguments::EnableTargetWrites,
         Kind::Abort => Arguments::AbortQuarantinedTarget,
