@@ -53,6 +53,7 @@ test-18:
 SOAK_CYCLES ?= 2000
 SOAK_BYPASSES ?= 20000
 SOAK_AGREEMENTS ?= 5000
+SOAK_SIEGES ?= 500
 soak:
 	@tools/setup.sh test
 	FENCEWIRE_SOAK_CYCLES=$(SOAK_CYCLES) cargo test --test history_pg histories -- --nocapture
@@ -64,6 +65,9 @@ soak:
 	FENCEWIRE_SLOW=1 cargo test --test badinput_pg slow -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test badinput_mysql never_finish -- --nocapture
 	FENCEWIRE_SLOW=1 cargo test --test relay_pg a_value_of_any_size -- --nocapture
+	for version in 15 18; do FENCEWIRE_TEST_PG=$$version \
+	  FENCEWIRE_SIEGE_CYCLES=$(SOAK_SIEGES) FENCEWIRE_SIEGE_SEED=$$(date +%s) \
+	  cargo test --test siege_pg nothing_said -- --nocapture || exit 1; done
 	FENCEWIRE_BYPASS_CASES=$(SOAK_BYPASSES) FENCEWIRE_BYPASS_SEED=$$(date +%s) \
 	  cargo test --test generated_pg nothing_generated -- --nocapture
 

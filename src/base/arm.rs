@@ -61,6 +61,8 @@ pub enum Removable {
     GuardStatus,
     /// A Sync that stands alone releases no lease.
     LoneSync,
+    /// A transaction with a cursor WITH HOLD, whose query its COMMIT runs, counts as a writer.
+    HoldCursor,
     /// A PostgreSQL session ends where the engine doesn't skip what it was believed to skip.
     UnclearAnswers,
     /// A console runs nothing for who hasn't shown the admin key.
@@ -91,7 +93,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -116,6 +118,7 @@ impl Removable {
         Self::ReadCancel,
         Self::GuardStatus,
         Self::LoneSync,
+        Self::HoldCursor,
         Self::UnclearAnswers,
         Self::ConsoleLogin,
         Self::CapabilityLife,
@@ -158,6 +161,7 @@ impl Removable {
             Self::ReadCancel => "read-cancel",
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
+            Self::HoldCursor => "hold-cursor",
             Self::UnclearAnswers => "unclear-answers",
             Self::ConsoleLogin => "console-login",
             Self::CapabilityLife => "capability-life",

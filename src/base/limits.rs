@@ -184,6 +184,9 @@ pub const PREPARED_PENDING_MAX: usize = 65_536;
 pub const EXECUTED_NAMES_MAX: usize = 16;
 /// Bytes of a statement's or portal's name that the engine looks at: NAMEDATALEN less one.
 pub const ENGINE_NAME_BYTES_MAX: usize = 63;
+/// A longer name of a statement or portal that isn't ASCII can't be followed: the engine converts
+/// it to its own encoding before it cuts it, to at most three or four bytes for each.
+pub const CONVERTED_NAME_BYTES_MAX: usize = 15;
 /// Named portals remembered per session.
 pub const PORTALS_MAX: usize = 1_024;
 /// Accepted connections waiting for one worker.

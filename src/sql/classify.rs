@@ -199,6 +199,10 @@ impl Context<'_> {
             Rule::Prepare => plan::prepare(text, self),
             Rule::Execute => plan::execute(text, self),
             Rule::Explain => plan::explain(text, self),
+            Rule::Declare if plan::declares_hold(text) => {
+                let extra = Shape::OPENS_CURSOR | Shape::HOLDS_CURSOR;
+                Part { extra, ..plan::declare(text, self) }
+            }
             Rule::Declare => Part { extra: Shape::OPENS_CURSOR, ..plan::declare(text, self) },
             Rule::Copy => plan::copy(text, self),
             Rule::Call => plan::call(text, self),

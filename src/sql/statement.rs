@@ -117,6 +117,7 @@ impl Shape {
     pub(super) const OPENS_CURSOR: u32 = 1 << 15;
     pub(super) const CAPABILITY: u32 = 1 << 16;
     pub(super) const RESETS_SESSION: u32 = 1 << 17;
+    pub(super) const HOLDS_CURSOR: u32 = 1 << 18;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -139,7 +140,8 @@ impl Shape {
                 | Self::KEEPS_LOCKS
                 | Self::CHANGES_SCHEMA
                 | Self::XA
-                | Self::OPENS_CURSOR,
+                | Self::OPENS_CURSOR
+                | Self::HOLDS_CURSOR,
         )
     }
 
@@ -257,6 +259,12 @@ impl Shape {
         self.has(Self::OPENS_CURSOR)
     }
 
+    /// PostgreSQL: some statement is `DECLARE … CURSOR WITH HOLD`, whose query the COMMIT runs.
+    #[must_use]
+    pub const fn holds_cursor(self) -> bool {
+        self.has(Self::HOLDS_CURSOR)
+    }
+
     /// Some statement sets or resets the session's capability, in whatever way.
     #[must_use]
     pub const fn sets_capability(self) -> bool {
@@ -301,6 +309,7 @@ impl fmt::Debug for Shape {
             .field("changes_schema", &self.changes_schema())
             .field("xa", &self.xa())
             .field("opens_cursor", &self.opens_cursor())
+            .field("holds_cursor", &self.holds_cursor())
             .field("sets_capability", &self.sets_capability())
             .field("resets_session", &self.resets_session())
             .finish()

@@ -502,7 +502,7 @@ fn cstring(text: &str) -> Vec<u8> {
 }
 
 /// The text up to the first NUL.
-fn cstr(body: &[u8]) -> String {
+pub fn cstr(body: &[u8]) -> String {
     let end = body.iter().position(|b| *b == 0).unwrap_or(body.len());
     String::from_utf8_lossy(&body[..end]).into_owned()
 }

@@ -135,6 +135,13 @@ pub(super) fn declare(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     }
 }
 
+/// Whether it is a DECLARE … WITH HOLD: the word stands in front of the query's FOR, and nowhere
+/// else there. (WITHOUT is another word.)
+pub(super) fn declares_hold(text: Phrase<'_>) -> bool {
+    let before = |with: usize| text.find(2, "for").is_none_or(|query| with < query);
+    text.find(2, "with").is_some_and(before)
+}
+
 /// COPY reads only towards the client: a table, or a query that is itself a read.
 pub(super) fn copy(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     let write = Part::of(StatementClass::Write);

@@ -174,6 +174,22 @@ fn shapes() {
 }
 
 #[test]
+fn a_cursor_that_its_commit_runs_is_told() {
+    for (text, holds) in [
+        ("declare c cursor with hold for select 1", true),
+        ("declare c binary insensitive scroll cursor with hold for select 1", true),
+        ("begin; declare \"for\" cursor with hold for select 1", true),
+        ("declare cursor cursor with hold for select 1", true),
+        ("declare c cursor without hold for select 1", false),
+        ("declare c cursor for with a as (select 1) select * from a", false),
+        ("declare \"with\" cursor for select 1", false),
+        ("select 1", false),
+    ] {
+        assert_eq!(of(text).shape().holds_cursor(), holds, "{text}");
+    }
+}
+
+#[test]
 fn what_follows_a_broken_guard_is_told() {
     for (text, reset, end) in [
         ("reset all; select 1", true, false),

@@ -290,7 +290,13 @@ fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling
             if mine {
                 return Ruling::Drop;
             }
-            conversation.own_read_only = value == b"on";
+            // Under a fence a client sets it to off at most, unseen: an on is that taken back.
+            let back = conversation.guard_on && value == b"on";
+            conversation.own_read_only =
+                if back { conversation.own_read_only_before } else { value == b"on" };
+            if back && !conversation.own_read_only {
+                return Ruling::Drop;
+            }
         }
         b"application_name" => {
             let slot = conversation.seat.slot();

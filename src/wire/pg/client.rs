@@ -510,10 +510,10 @@ impl Message<'_, '_, '_> {
     fn bind(&mut self) -> Ruling {
         let body = self.body;
         let names = frame::text(body).and_then(|(portal, rest)| {
-            let (statement, _) = frame::text(rest)?;
-            Some((portal, statement))
+            let (statement, values) = frame::text(rest)?;
+            Some((portal, statement, values))
         });
-        let Some((portal, statement)) = names else {
+        let Some((portal, statement, values)) = names else {
             return broken("Bind without names, or with longer ones than this proxy takes");
         };
         let number = self.conversation.owed.next_number();
@@ -524,10 +524,15 @@ impl Message<'_, '_, '_> {
         }
         // Which databases a statement named isn't kept: all of the engine are asked.
         let everywhere = Detail { any_database: true, ..Detail::default() };
+        // A value's type may have code of its own, which must not run behind what drops the guard.
+        let runs_code = self.conversation.guard_dropped && !values.starts_with(&[0; 4]);
+        let class = if runs_code { StatementClass::Read } else { known.class };
+        // Only its Execute ends a transaction, or resets the session.
+        let traits = Traits { breaks_guard: false, ..known.traits };
         let detail = known.traits.databases.then_some(&everywhere);
-        match self.begin_extended(known.class, known.traits, detail) {
-            Ok(_) => {
-                self.conversation.prepared.bound(portal, known.class);
+        match self.begin_extended(StatementClass::strongest(class, known.class), traits, detail) {
+            Ok(number) => {
+                self.conversation.prepared.bound(portal, known, number);
                 note(self.conversation, known.traits, None);
                 // Here and not at the Parse, which runs nothing, nor at each Execute of a portal.
                 self.desk.counters.program(known.class);
@@ -541,16 +546,24 @@ impl Message<'_, '_, '_> {
         let Some((portal, _)) = frame::text(self.body) else {
             return broken("Execute without a portal name");
         };
+        let number = self.conversation.owed.next_number();
+        let unknown = Known { class: StatementClass::Unprovable, traits: Traits::unknown() };
+        let known = self.conversation.prepared.portal(portal, number).unwrap_or(unknown);
         // The Bind was admitted and its lease covers the Execute; with a gate closed the portal
-        // is judged once more, for transactions whose further writes are refused (W14).
+        // is judged once more, for transactions whose further writes are refused (W14). It is what
+        // drops the guard: its Bind may be an earlier program's, in front of another guard.
         let closed = !self.conversation.seat.gate().word().all_open();
-        let class =
-            if closed { self.conversation.prepared.portal(portal) } else { StatementClass::Read };
+        let class = if closed { known.class } else { StatementClass::Read };
         if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        match self.begin_extended(class, Traits::plain(), None) {
-            Ok(_) => Ruling::Statement,
+        // A cursor WITH HOLD has made the transaction's lease a writer's where it was bound.
+        let traits = Traits { holds_cursor: false, ..known.traits };
+        match self.begin_extended(class, traits, None) {
+            Ok(_) => {
+                note(self.conversation, traits, None);
+                Ruling::Statement
+            }
             Err(ruling) => ruling,
         }
     }
@@ -566,7 +579,10 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        let class = StatementClass::TransactionControl;
+        // A Describe of a statement may analyse its text anew, which runs code of types.
+        let analyses = self.header.tag == b'D' && kind == b'S' && self.conversation.guard_dropped;
+        let class =
+            if analyses { StatementClass::Read } else { StatementClass::TransactionControl };
         match self.begin_extended(class, Traits::plain(), None) {
             Ok(number) => {
                 if self.header.tag == b'C' {

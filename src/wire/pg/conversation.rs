@@ -84,6 +84,8 @@ pub(crate) struct Conversation {
     /// The capability that the session shows, beside what its seat bears.
     pub(crate) bearing: Bearing,
     pub(crate) status: Status,
+    /// The status that a program was last answered with, also where others were still owed.
+    pub(crate) seen: Status,
     pub(crate) mode: Mode,
     pub(crate) discard: Discard,
     pub(crate) forced: Forced,
@@ -99,6 +101,9 @@ pub(crate) struct Conversation {
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
     pub(crate) own_read_only: bool,
+    /// What it was when the guard was last set. With the guard on, a transaction that is rolled
+    /// back has the engine report the guard's value once more: not the client's, which is this.
+    pub(crate) own_read_only_before: bool,
     /// The guard has set it on this session, and must undo that once writes are open.
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
@@ -111,7 +116,7 @@ pub(crate) struct Conversation {
     /// ends.
     pub(crate) implicit: bool,
     /// The engine has answered a Sync that stood alone as if nothing were open, though nothing has
-    /// ended what was. `status` and the lease stay as they were.
+    /// ended what was. `status` and the lease stay what the last program's answer made them.
     pub(crate) doubted: bool,
     /// The guard can't be set, or not be undone: the session can't go on.
     pub(crate) guard_failed: bool,
@@ -150,6 +155,7 @@ impl Conversation {
             prepared: Prepared::default(),
             bearing: Bearing::default(),
             status: Status::Idle,
+            seen: Status::Idle,
             mode,
             discard: Discard::Nothing,
             forced: Forced::No,
@@ -160,6 +166,7 @@ impl Conversation {
             engine_major: 15,
             lexing_uncertain: false,
             own_read_only: false,
+            own_read_only_before: false,
             guard_on: false,
             guard_dropped: false,
             guard_ready: false,
@@ -230,16 +237,18 @@ impl Conversation {
                 guard
             }
         };
+        let guard = match self.enter_hold(guard, traits, alone) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                self.unused(fresh);
+                return Err(refusal);
+            }
+        };
         if begins {
             self.guard_dropped = false;
         }
         if guard == Guard::On && self.escapes_guard(class, traits) {
-            if fresh {
-                // Nothing was forwarded under it.
-                if let Some(lease) = self.lease.take() {
-                    lease.unused();
-                }
-            }
+            self.unused(fresh);
             return Err(Box::new(self.refusal(Denial::Unprovable)));
         }
         if begins && self.arm(guard, out) == Armed::NotYet {
@@ -250,6 +259,33 @@ impl Conversation {
         }
         pass(fault::point("wire.after_admission"));
         Ok(if guard == Guard::On { Entry::Guarded } else { Entry::Free })
+    }
+
+    /// A cursor WITH HOLD is run by its transaction's COMMIT, which first gives up every savepoint
+    /// with what was set behind it, the guard too. Only a transaction that was begun in read-only
+    /// mode keeps that: any other that has such a cursor counts as a writer, which drains wait for,
+    /// and which gets none under a fence.
+    fn enter_hold(
+        &mut self,
+        guard: Guard,
+        traits: Traits,
+        alone: bool,
+    ) -> Result<Guard, Box<Refusal>> {
+        let now = self.seat.gate().word().generation();
+        let holds = traits.holds_cursor && !removed(Removable::HoldCursor);
+        match &mut self.lease {
+            Some(lease) if holds && (guard == Guard::Off || lease.stamp().generation != now) => {
+                self.seat.extend(lease, StatementClass::Write, alone)
+            }
+            Some(_) | None => Ok(guard),
+        }
+    }
+
+    /// Gives up a lease that nothing was forwarded under.
+    fn unused(&mut self, fresh: bool) {
+        if fresh && let Some(lease) = self.lease.take() {
+            lease.unused();
+        }
     }
 
     /// Whether a guarded statement could run after another one switched the guard off.
@@ -274,6 +310,7 @@ impl Conversation {
             (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
             (Guard::On, Status::Idle) => {
                 self.guard_on = true;
+                self.own_read_only_before = self.own_read_only;
                 (Whose::Guard, SET_READ_ONLY)
             }
             (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),
@@ -327,6 +364,7 @@ impl Conversation {
             Behind::Simple | Behind::LoneSync => self.implicit,
         };
         if behind != Behind::LoneSync {
+            self.seen = status;
             self.implicit = may_be && status == Status::Open;
         }
     }
@@ -600,7 +638,8 @@ impl Conversation {
     /// something was open, it is until a program is answered.
     pub(crate) fn quiet(&mut self, status: Status, behind: Behind, to_engine: &mut BytesMut) {
         let lone = behind == Behind::LoneSync && !removed(Removable::LoneSync);
-        if lone && status == Status::Idle && self.status != Status::Idle {
+        if lone && status == Status::Idle && self.seen != Status::Idle {
+            self.settle(self.seen);
             self.doubted = true;
         } else {
             self.settle(status);

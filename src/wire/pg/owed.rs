@@ -241,6 +241,11 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
+    /// Whether an answer too many may be owed: nobody else can tell what the engine still says.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.uncertain
+    }
+
     /// Whether no answer is to come, but perhaps to Syncs that do nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.programs == 0

@@ -23,6 +23,8 @@ pub(crate) struct Traits {
     pub(crate) databases: bool,
     /// Rows may wait in a cursor behind it.
     pub(crate) opens_cursor: bool,
+    /// The COMMIT of its transaction may run a cursor's query, without a guard.
+    pub(crate) holds_cursor: bool,
     /// Settings are behind it as they were at the login, the capability among them.
     pub(crate) resets_session: bool,
 }
@@ -38,6 +40,7 @@ impl Traits {
             changes_lexing: false,
             databases: false,
             opens_cursor: false,
+            holds_cursor: false,
             resets_session: false,
         }
     }
@@ -52,6 +55,7 @@ impl Traits {
             changes_lexing: true,
             databases: true,
             opens_cursor: true,
+            holds_cursor: true,
             resets_session: false,
         }
     }
@@ -66,6 +70,7 @@ impl Traits {
             changes_lexing: shape.changes_lexing(),
             databases: classified.detail().is_some_and(Detail::reaches_databases),
             opens_cursor: shape.opens_cursor(),
+            holds_cursor: shape.holds_cursor(),
             resets_session: shape.resets_session(),
         }
     }
@@ -83,7 +88,12 @@ impl Known {
     const fn by_sql(class: StatementClass) -> Self {
         Self {
             class,
-            traits: Traits { databases: false, opens_cursor: false, ..Traits::unknown() },
+            traits: Traits {
+                databases: false,
+                opens_cursor: false,
+                holds_cursor: false,
+                ..Traits::unknown()
+            },
         }
     }
 }
@@ -112,8 +122,12 @@ pub(crate) struct Prepared {
     /// Pipelines with changes that came when too many were pending already, and how many each has.
     /// While there are any, no name is known; and all are forgotten with the last of them.
     unseen: VecDeque<(u64, u64)>,
-    portals: Vec<(Box<[u8]>, StatementClass)>,
-    unnamed_portal: Option<StatementClass>,
+    /// What is bound under a name may run in a later pipeline, and drop the guard then.
+    portals: Vec<(Box<[u8]>, Known)>,
+    /// What the unnamed portal may be, of pipelines that were answered or failed.
+    unnamed_portal: Option<Known>,
+    /// What is bound to it in a pipeline that wasn't answered.
+    unnamed_bound: Option<Bound>,
     /// The pipeline that the engine skips to its Sync: nothing more of it will be completed.
     skipped: u64,
     /// Too many names: what isn't remembered is taken for unprovable.
@@ -130,10 +144,25 @@ struct Coming {
     earlier: Option<Known>,
 }
 
+/// What a pipeline that wasn't answered binds to the unnamed portal.
+#[derive(Debug)]
+struct Bound {
+    pipeline: u64,
+    last: Known,
+    /// By earlier Binds of the same pipeline: what it is if a later one fails.
+    earlier: Option<Known>,
+}
+
 /// A name as the engine keeps it: it looks only at the first 63 bytes (NAMEDATALEN), so two longer
 /// names with the same beginning are one statement, or one portal.
 fn kept(name: &[u8]) -> &[u8] {
     name.get(..limits::ENGINE_NAME_BYTES_MAX).unwrap_or(name)
+}
+
+/// Whether two such names are one to the engine where they are one here. Others may be one that
+/// differ in a part which the engine cuts off, in its encoding: nothing is known under them.
+fn is_followed(name: &[u8]) -> bool {
+    name.is_ascii() || name.len() <= limits::CONVERTED_NAME_BYTES_MAX
 }
 
 impl Prepared {
@@ -141,6 +170,9 @@ impl Prepared {
     pub(crate) fn parsed(&mut self, name: &[u8], known: Known, pipeline: u64) {
         if pipeline == self.skipped {
             return;
+        }
+        if !is_followed(name) {
+            return self.push(pipeline, Change::Nothing);
         }
         let name = kept(name);
         let full = self.named.len() + self.pending.len() >= limits::PREPARED_NAMES_MAX;
@@ -219,7 +251,7 @@ impl Prepared {
             return;
         }
         let change = match statement {
-            Some(name) if !name.is_empty() => Change::Close(kept(name).into()),
+            Some(name) if !name.is_empty() && is_followed(name) => Change::Close(kept(name).into()),
             Some(_) | None => Change::Nothing,
         };
         self.push(pipeline, change);
@@ -243,6 +275,7 @@ impl Prepared {
     /// The engine reported an error in the pipeline with this number. A client may send into it
     /// for as long as it likes without a Sync: none of that is remembered.
     pub(crate) fn failed(&mut self, pipeline: u64) {
+        self.unnamed_answered(pipeline, true);
         self.answered(pipeline);
         self.skipped = pipeline;
     }
@@ -250,6 +283,7 @@ impl Prepared {
     /// The pipeline with this number was answered: what it had pending and didn't complete was
     /// skipped.
     pub(crate) fn answered(&mut self, pipeline: u64) {
+        self.unnamed_answered(pipeline, false);
         while self.pending.front().is_some_and(|(number, _)| *number <= pipeline) {
             self.pop();
         }
@@ -264,7 +298,7 @@ impl Prepared {
 
     /// What a name means for a Bind in the pipeline `pipeline`; `None` when it isn't known.
     pub(crate) fn look(&self, name: &[u8], pipeline: u64) -> Option<Known> {
-        if !self.unseen.is_empty() {
+        if !self.unseen.is_empty() || !is_followed(name) {
             return None;
         }
         let name = kept(name);
@@ -302,36 +336,69 @@ impl Prepared {
     pub(crate) fn executed_by_sql(&self, name: &str) -> StatementClass {
         let by_wire = self.look(name.as_bytes(), u64::MAX).map(|known| known.class);
         match (self.by_sql.get(kept(name.as_bytes())).copied(), by_wire) {
-            _ if self.overflowed => StatementClass::Unprovable,
+            _ if self.overflowed || !is_followed(name.as_bytes()) => StatementClass::Unprovable,
             (Some(a), Some(b)) => StatementClass::strongest(a, b),
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => StatementClass::Unprovable,
         }
     }
 
-    /// A Bind is forwarded.
-    pub(crate) fn bound(&mut self, portal: &[u8], class: StatementClass) {
+    /// A Bind is forwarded in the pipeline with number `pipeline`.
+    pub(crate) fn bound(&mut self, portal: &[u8], known: Known, pipeline: u64) {
+        if pipeline == self.skipped || !is_followed(portal) {
+            return;
+        }
         let portal = kept(portal);
         if portal.is_empty() {
-            self.unnamed_portal = Some(class);
-        } else if let Some(known) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
-            known.1 = StatementClass::strongest(known.1, class);
+            let before = self.unnamed_bound.take();
+            let mut bound = Bound { pipeline, last: known, earlier: None };
+            match before {
+                Some(before) if before.pipeline == pipeline => {
+                    bound.earlier = either(before.earlier, Some(before.last));
+                }
+                Some(before) => self.unnamed_may_be(&before),
+                None => {}
+            }
+            self.unnamed_bound = Some(bound);
+        } else if let Some(named) = self.portals.iter_mut().find(|(name, _)| **name == *portal) {
+            named.1 = either(Some(named.1), Some(known)).unwrap_or(known);
         } else if self.portals.len() < limits::PORTALS_MAX {
-            self.portals.push((portal.into(), class));
+            self.portals.push((portal.into(), known));
         }
     }
 
-    /// The class an Execute of a portal has; a portal that isn't known (a cursor declared in SQL,
-    /// one too many) is unprovable.
-    pub(crate) fn portal(&self, portal: &[u8]) -> StatementClass {
-        let portal = kept(portal);
-        if portal.is_empty() {
-            return self.unnamed_portal.unwrap_or(StatementClass::Unprovable);
+    fn unnamed_may_be(&mut self, bound: &Bound) {
+        let any = either(bound.earlier, Some(bound.last));
+        self.unnamed_portal = either(self.unnamed_portal, any);
+    }
+
+    /// The pipeline `pipeline` was answered: what it bound last to the unnamed portal is that now;
+    /// if it failed, any of what it bound may be.
+    fn unnamed_answered(&mut self, pipeline: u64, failed: bool) {
+        let Some(bound) = self.unnamed_bound.take_if(|bound| bound.pipeline <= pipeline) else {
+            return;
+        };
+        if failed {
+            self.unnamed_may_be(&bound);
+        } else {
+            self.unnamed_portal = Some(bound.last);
         }
-        self.portals
-            .iter()
-            .find(|(name, _)| **name == *portal)
-            .map_or(StatementClass::Unprovable, |(_, class)| *class)
+    }
+
+    /// What an Execute of a portal in the pipeline `pipeline` runs; `None` for a portal that isn't
+    /// known (a cursor declared in SQL, one too many).
+    pub(crate) fn portal(&self, portal: &[u8], pipeline: u64) -> Option<Known> {
+        let portal = Some(kept(portal)).filter(|_| is_followed(portal))?;
+        if !portal.is_empty() {
+            let named = self.portals.iter().find(|(name, _)| **name == *portal);
+            return named.map(|(_, known)| *known);
+        }
+        match &self.unnamed_bound {
+            // In the same pipeline an earlier failure skips the Execute as well.
+            Some(bound) if bound.pipeline == pipeline => Some(bound.last),
+            Some(bound) => either(self.unnamed_portal, either(bound.earlier, Some(bound.last))),
+            None => self.unnamed_portal,
+        }
     }
 
     /// The transaction ended: portals are gone.
@@ -340,6 +407,7 @@ impl Prepared {
             self.portals.clear();
         }
         self.unnamed_portal = None;
+        self.unnamed_bound = None;
     }
 }
 
@@ -356,6 +424,7 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         changes_lexing: one.changes_lexing || other.changes_lexing,
         databases: one.databases || other.databases,
         opens_cursor: one.opens_cursor || other.opens_cursor,
+        holds_cursor: one.holds_cursor || other.holds_cursor,
         resets_session: one.resets_session || other.resets_session,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
@@ -496,6 +565,43 @@ mod tests {
         assert_eq!(class(&prepared, b"s"), Some(StatementClass::Write), "VIOLATION: has none");
     }
 
+    /// A portal lives on in a block, and what it runs may drop the guard in a later program.
+    #[test]
+    fn a_portal_is_what_was_bound_to_it_and_every_way_it_may_have_failed_counts() {
+        let ends = Traits { breaks_guard: true, ..Traits::plain() };
+        let end = Known { class: StatementClass::TransactionControl, traits: ends };
+        let read = known(StatementClass::Read);
+        let breaks = |prepared: &Prepared, portal: &[u8], pipeline| {
+            prepared.portal(portal, pipeline).map(|known| known.traits.breaks_guard)
+        };
+        for portal in [&b""[..], b"p"] {
+            let mut prepared = Prepared::default();
+            prepared.bound(portal, end, 1);
+            assert_eq!(breaks(&prepared, portal, 1), Some(true));
+            prepared.answered(1);
+            assert_eq!(breaks(&prepared, portal, 2), Some(true), "VIOLATION: an end unseen");
+            // Not known yet, then failed, then skipped: the old one may be there still.
+            prepared.bound(portal, read, 2);
+            assert_eq!(breaks(&prepared, portal, 3), Some(true), "VIOLATION: not answered yet");
+            prepared.failed(2);
+            prepared.bound(portal, read, 2);
+            prepared.answered(2);
+            assert_eq!(breaks(&prepared, portal, 3), Some(true), "VIOLATION: it was skipped");
+            prepared.transaction_ended();
+            assert_eq!(breaks(&prepared, portal, 4), None);
+        }
+        let mut prepared = Prepared::default();
+        prepared.bound(b"", end, 1);
+        prepared.bound(b"", read, 1);
+        assert_eq!(breaks(&prepared, b"", 1), Some(false), "control arm: the second, or none");
+        assert_eq!(breaks(&prepared, b"", 2), Some(true), "VIOLATION: if the second fails");
+        prepared.failed(1);
+        assert_eq!(breaks(&prepared, b"", 2), Some(true), "VIOLATION: the second failed");
+        prepared.bound(b"", read, 3);
+        prepared.answered(3);
+        assert_eq!(breaks(&prepared, b"", 4), Some(false), "control arm: known anew");
+    }
+
     /// Looked up at every Bind, whatever is pending: not by walking through that.
     #[test]
     fn a_name_that_is_not_pending_is_not_searched_for_there() {
@@ -580,11 +686,31 @@ mod tests {
         assert_eq!(class(&long[1..]), None);
     }
 
+    /// In Latin 1 these are two names, and in the engine's UTF-8 one, once it has cut them.
+    #[test]
+    fn names_that_the_engine_may_take_for_one_are_not_known() {
+        let [a, b] = [b"a", b"b"].map(|end| [&[0xe9; 40][..], end].concat());
+        let mut prepared = Prepared::default();
+        for name in [&a, &b] {
+            prepared.parsed(name, known(StatementClass::Read), 1);
+            prepared.bound(name, known(StatementClass::Read), 1);
+            prepared.closing(Some(name), 1);
+            prepared.completed();
+            prepared.completed();
+            assert_eq!(prepared.look(name, 1), None, "VIOLATION: known by one of its names");
+            assert_eq!(prepared.portal(name, 1), None);
+        }
+        assert!(prepared.pending.is_empty());
+        let short = [&[0xe9; 14][..], b"a"].concat();
+        prepared.parsed(&short, known(StatementClass::Read), 2);
+        assert!(prepared.look(&short, 2).is_some(), "control arm: nothing is cut off");
+    }
+
     #[test]
     fn unknown_names_are_unprovable() {
         let prepared = Prepared::default();
         assert_eq!(prepared.look(b"nope", 1), None);
         assert_eq!(prepared.executed_by_sql("nope"), StatementClass::Unprovable);
-        assert_eq!(prepared.portal(b""), StatementClass::Unprovable);
+        assert_eq!(prepared.portal(b"", 1), None);
     }
 }

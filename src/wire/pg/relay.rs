@@ -291,9 +291,17 @@ impl Relay {
 
     /// The client is read while nothing waits to be written: its bytes on the way to the engine,
     /// or the proxy's own answers on the way back.
+    ///
+    /// What waits for an answer that may never come is read on a little: else its going away
+    /// couldn't be seen.
     fn may_read_client(&self) -> bool {
-        let waits = self.blocked || self.full;
+        let waits = self.blocked && !self.waits_in_vain() || self.full;
         self.client.reads && !waits && self.client.pending.len() < limits::SCRATCH_BYTES
+    }
+
+    fn waits_in_vain(&self) -> bool {
+        let uncertain = self.conversation.owed.is_uncertain();
+        uncertain && self.client.held.len() < limits::SCRATCH_BYTES
     }
 
     fn after_step(&mut self) {
@@ -448,7 +456,7 @@ impl Relay {
             }
         };
         self.counters.relayed_to_engine(count as u64);
-        if self.parked {
+        if self.parked || self.blocked {
             // Read on, to see the client go away; judged again it is when it is called.
             let fresh = desk.scratch.get(..count).unwrap_or_default();
             self.client.held.extend_from_slice(fresh);

@@ -34,6 +34,7 @@ use crate::wire::shared::peer::behind;
 mod capability;
 mod held;
 mod implicit;
+mod settings;
 mod skipping;
 
 const GUARD: &str = "SET default_transaction_read_only = on";

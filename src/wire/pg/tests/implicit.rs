@@ -233,3 +233,28 @@ fn w17_the_guard_is_not_undone_where_a_transaction_may_be_open() {
         assert_eq!(stage.sent(), [undo, query("SELECT 4")].concat());
     });
 }
+
+/// What a driver sends that drops a transaction and then a statement: `ROLLBACK`, Close and Sync in
+/// one write. The query's answer wasn't the last one owed, and the Close's counted as a lone Sync's
+/// behind what was open before it.
+#[test]
+fn w04_a_close_behind_a_rollback_in_one_write_keeps_no_lease() {
+    both(|stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&[done("BEGIN"), ready(b'T')].concat());
+        assert!(stage.conversation.lease.is_some());
+        stage.client(&[query("ROLLBACK"), message(b'C', b"Ss1\0"), sync()].concat());
+        stage.engine(&[done("ROLLBACK"), ready(b'I'), message(b'3', b""), ready(b'I')].concat());
+        assert!(stage.conversation.lease.is_none(), "a lease is left on an idle session");
+    });
+    // The other way round: the block is open by the answer that wasn't the last one owed.
+    both(|stage| {
+        let insert = pipeline("INSERT INTO t VALUES (1)");
+        stage.client(&[insert, query("SELECT 1"), message(b'C', b"Szz\0"), sync()].concat());
+        let first = [piped("INSERT 0 1"), done("SELECT 1"), ready(b'T')].concat();
+        stage.engine(&[first, message(b'3', b""), ready(b'I')].concat());
+        let held = stage.conversation.lease.is_some();
+        assert!(held, "VIOLATION: released by a Sync that ends nothing");
+        assert_eq!(stage.conversation.status, crate::wire::pg::refusal::Status::Open);
+    });
+}
