@@ -116,9 +116,11 @@ pub(crate) enum Whose {
 /// and an error in it tells nothing, while the engine has put the session's back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SchemaTold {
-    /// Nothing.
+    /// Nothing, or in a result that isn't the last the one that it was already.
     Nothing,
-    /// One in a result that isn't the last.
+    /// The one that it was already, behind the program.
+    Same,
+    /// Another in a result that isn't the last.
     Earlier,
     /// The one behind the program.
     Last,
@@ -439,7 +441,7 @@ impl Conversation {
                 if let Some(program) = self.program.take() {
                     self.note_cursor(&program, outcome);
                     // Put back behind what told it, or not: only the engine knows.
-                    let last = well && schema_told == SchemaTold::Last;
+                    let last = matches!(schema_told, SchemaTold::Same | SchemaTold::Last) && well;
                     self.lost |= schema_told != SchemaTold::Nothing && !last;
                     self.apply(&program, well, last);
                 }

@@ -43,10 +43,11 @@ impl Conversation {
 
     /// A result begins to end: what an earlier one told isn't the last word.
     pub(crate) fn result_ends(&mut self) {
-        if let Some(Whose::Client { schema_told, .. }) = &mut self.owed
-            && *schema_told == SchemaTold::Last
-        {
-            *schema_told = SchemaTold::Earlier;
+        if let Some(Whose::Client { schema_told, .. }) = &mut self.owed {
+            *schema_told = match *schema_told {
+                SchemaTold::Nothing | SchemaTold::Same => SchemaTold::Nothing,
+                SchemaTold::Earlier | SchemaTold::Last => SchemaTold::Earlier,
+            };
         }
     }
 
@@ -54,12 +55,16 @@ impl Conversation {
     pub(crate) fn changed(&mut self, change: Change<'_>) {
         match change {
             Change::Schema(name) => {
+                let home = self.seats.home().gate().namespace().database();
+                let same = !self.lost && !self.no_schema && home.as_bytes() == name;
                 match std::str::from_utf8(name) {
                     Ok(name) => self.move_to(name),
                     Err(_) => self.lost = true,
                 }
                 if let Some(Whose::Client { schema_told, .. }) = &mut self.owed {
-                    *schema_told = SchemaTold::Last;
+                    let unmoved = matches!(schema_told, SchemaTold::Nothing | SchemaTold::Same);
+                    *schema_told =
+                        if same && unmoved { SchemaTold::Same } else { SchemaTold::Last };
                 }
             }
             // A routine tells what it sets, and not that it is put back behind it: such news is a

@@ -29,14 +29,19 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Whether it is still what it was read as, in a session with these rules. MySQL reads a text
-    /// anew, by the rules of now, when a table of it has changed; MariaDB by those of the PREPARE.
+    /// Whether it is still what it was read as, in a session with these rules. The engine reads a
+    /// text anew when a table of it has changed: by the rules of now; MariaDB by the modes of the
+    /// PREPARE and the character set of now.
     pub(crate) fn holds(&self, now: MyLexing) -> bool {
-        now.server.flavour == MyFlavour::MariaDb
-            || match self.rules {
-                Some(then) => then.covers(now),
-                None => now.encoding != MyEncoding::Alien,
-            }
+        let Some(then) = self.rules else { return now.encoding != MyEncoding::Alien };
+        then.covers(match now.server.flavour {
+            MyFlavour::MySql => now,
+            MyFlavour::MariaDb => MyLexing {
+                ansi_quotes: then.ansi_quotes,
+                no_backslash_escapes: then.no_backslash_escapes,
+                ..now
+            },
+        })
     }
 }
 

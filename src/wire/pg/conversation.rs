@@ -108,6 +108,9 @@ pub(crate) struct Conversation {
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
     pub(crate) guard_dropped: bool,
+    /// A transaction may have been begun behind that, or without a guard: it isn't read-only from
+    /// its beginning, whatever its lease's generation is.
+    pub(crate) dropped_in_block: bool,
     /// The guard is in force for the program that begins next: the engine has said so.
     pub(crate) guard_ready: bool,
     /// How often in a row the guard's own statement failed.
@@ -169,6 +172,7 @@ impl Conversation {
             own_read_only_before: false,
             guard_on: false,
             guard_dropped: false,
+            dropped_in_block: false,
             guard_ready: false,
             guard_tries: 0,
             implicit: false,
@@ -254,8 +258,9 @@ impl Conversation {
         if begins && self.arm(guard, out) == Armed::NotYet {
             return Ok(Entry::Wait);
         }
-        if guard == Guard::On && traits.breaks_guard {
-            self.guard_dropped = true;
+        if traits.breaks_guard {
+            self.guard_dropped |= guard == Guard::On;
+            self.dropped_in_block = true;
         }
         pass(fault::point("wire.after_admission"));
         Ok(if guard == Guard::On { Entry::Guarded } else { Entry::Free })
@@ -274,7 +279,11 @@ impl Conversation {
         let now = self.seat.gate().word().generation();
         let holds = traits.holds_cursor && !removed(Removable::HoldCursor);
         match &mut self.lease {
-            Some(lease) if holds && (guard == Guard::Off || lease.stamp().generation != now) => {
+            Some(lease) if holds => {
+                let older = self.dropped_in_block || lease.stamp().generation != now;
+                if guard == Guard::On && !older {
+                    return Ok(guard);
+                }
                 self.seat.extend(lease, StatementClass::Write, alone)
             }
             Some(_) | None => Ok(guard),
@@ -658,6 +667,7 @@ impl Conversation {
         }
         if status == Status::Idle {
             self.prepared.transaction_ended();
+            self.dropped_in_block = false;
             if let Some(lease) = self.lease.take() {
                 lease.answered();
             }

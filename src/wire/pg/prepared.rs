@@ -160,9 +160,10 @@ fn kept(name: &[u8]) -> &[u8] {
 }
 
 /// Whether two such names are one to the engine where they are one here. Others may be one that
-/// differ in a part which the engine cuts off, in its encoding: nothing is known under them.
+/// differ in a part which the engine cuts off, in its encoding: nothing is known under them. What is
+/// ASCII as far as it is kept is cut to that in every encoding.
 fn is_followed(name: &[u8]) -> bool {
-    name.is_ascii() || name.len() <= limits::CONVERTED_NAME_BYTES_MAX
+    kept(name).is_ascii() || name.len() <= limits::CONVERTED_NAME_BYTES_MAX
 }
 
 impl Prepared {
@@ -673,7 +674,7 @@ mod tests {
     #[test]
     fn names_that_the_engine_takes_for_one_are_one() {
         let (mut prepared, long) = (Prepared::default(), [b'x'; 63]);
-        let [a, b] = [b"a", b"b"].map(|end| [&long[..], &end[..]].concat());
+        let [a, b] = [&b"a"[..], "é".as_bytes()].map(|end| [&long[..], end].concat());
         prepared.parsed(&a, known(StatementClass::Read), 1);
         prepared.completed();
         prepared.closing(Some(&b), 2);

@@ -367,6 +367,27 @@ fn what_lists_other_schemas_is_guarded_while_one_is_fenced() {
     stage.run(&query("select 1 from information_schema.columns"), &rows(b"1", IDLE));
 }
 
+/// The bytes of one character end in a backslash where they are read by another character set.
+#[test]
+fn a_text_that_mariadb_reads_anew_by_another_character_set_is_not_known() {
+    let text = "update t join (select '誠\\' as c) q join b.u set b.u.n = 9 -- ' as c) q set n = 1";
+    for (set, refused) in [("utf8mb4", false), ("gbk", true)] {
+        let mut stage = Stage::new(1 << 25);
+        stage.run(&query("set sql_mode=''"), &ok(IDLE));
+        stage.run(&query("set names utf8mb4"), &ok(IDLE));
+        stage.run(&prepare(text), &prepared(7));
+        stage.run(&query(&format!("set names {set}")), &ok(IDLE));
+        let other = stage.other("old/b");
+        other.overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&execute(7));
+        if refused {
+            assert_eq!((stage.told().0, stage.sent()), (9708, vec![]), "VIOLATION: {set}");
+        } else {
+            assert_eq!(stage.sent(), execute(7));
+        }
+    }
+}
+
 const MYSQL: MyServer = MyServer { flavour: MyFlavour::MySql, version: 90_704 };
 
 /// MySQL reads a prepared text anew, by the session's modes of then, when its table has changed.

@@ -210,6 +210,14 @@ fn a_schema_told_in_the_middle_of_an_answer_is_a_doubt() {
         stage.sent();
         stage.engine(&[telling(1, b"util", MORE), telling(2, b"app", IDLE)].concat());
         assert_eq!((stage.gate.session_count(), stage.conversation.lost), (1, false));
+        // What is told in front is where it has been all along.
+        for (text, lost) in [("select d.f(); select 1", false), ("call d.p()", true)] {
+            let mut stage = Stage::with(chunk, bits::SESSION_TRACK);
+            stage.client(&query(text));
+            stage.sent();
+            stage.engine(&[&telling(1, b"app", MORE)[..], &packet(2, &ok_payload(IDLE))].concat());
+            assert_eq!(stage.conversation.lost, lost, "{text}");
+        }
         // A text of its own says where it has gone.
         stage.client(&query("use b; do 1"));
         stage.sent();

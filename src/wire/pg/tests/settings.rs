@@ -153,6 +153,29 @@ fn w17_a_cursor_that_the_commit_runs_is_a_write_where_the_guard_is_not_first() {
     });
 }
 
+/// Names from earlier programs end the guarded transaction and begin one that isn't read-only.
+#[test]
+fn w17_a_cursor_that_the_commit_runs_is_a_write_behind_the_end_of_a_guarded_block() {
+    both(|stage| {
+        for (name, sql) in [("c", "COMMIT"), ("b", "BEGIN"), ("s", "SAVEPOINT a")] {
+            stage.client(&[parse(name, sql), sync()].concat());
+            stage.engine(&[message(b'1', b""), ready(b'I')].concat());
+        }
+        stage.close();
+        stage.sent();
+        let runs = |name| [bind("", name), execute()].concat();
+        stage.client(&[runs("c"), runs("b"), runs("s"), sync()].concat());
+        stage.engine(&ended(b'I'));
+        stage.sent();
+        let ran = |tag| [message(b'2', b""), done(tag)].concat();
+        stage.engine(&[ran("COMMIT"), ran("BEGIN"), ran("SAVEPOINT"), ready(b'T')].concat());
+        stage.client(&query(HOLD));
+        stage.engine(&ended(b'T'));
+        let passed = stage.sent().windows(6).any(|bytes| bytes == b"FROM v");
+        assert!(!passed, "VIOLATION: a cursor of a transaction that isn't read-only");
+    });
+}
+
 #[cfg(debug_assertions)]
 #[test]
 fn w17_control_arm_a_cursor_with_hold_taken_for_a_read_is_reported() {
