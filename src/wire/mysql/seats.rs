@@ -177,7 +177,8 @@ impl Seats {
                 names.chain(more.into_iter().flatten()).any(lists)
             }
         };
-        if !named && !(at_home && lists(self.home.gate().namespace().database())) {
+        let listed = named || at_home && lists(self.home.gate().namespace().database());
+        if !listed {
             return false;
         }
         self.refresh();

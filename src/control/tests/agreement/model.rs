@@ -403,6 +403,16 @@ impl Model {
         Some(answered(entry, true))
     }
 
+    /// The matrix of 1.4.2.
+    fn cell(&self, own: bool, now: State, kind: Kind) -> &'static str {
+        if self.has(Bug::EnableUndone) && now == S::TargetWritable && kind == K::Abort {
+            return "A";
+        }
+        let table: &[(State, &'static str)] = if own { &OWN } else { &OTHER };
+        let row = table.iter().find(|(state, _)| *state == now).expect("a row").1;
+        row.split_whitespace().nth(kind as usize).expect("a cell")
+    }
+
     /// Steps 4 to 15.
     fn decide(
         &mut self,
@@ -438,19 +448,12 @@ impl Model {
         if !own && !now.is_finished() {
             return Err(refused(OWNED, ""));
         }
-        let table: &[(State, &str)] = if own { &OWN } else { &OTHER };
-        let row = table.iter().find(|(state, _)| *state == now).expect("a row").1;
         let expects = request.state == now && request.revision == revision
             || self.has(Bug::ExpectationUnchecked);
         let stale = || Err(refused(STALE, ""));
         let entry =
             |outcome, state, after| Entry { request, outcome, before: revision, after, state };
-        let undone = self.has(Bug::EnableUndone) && now == S::TargetWritable;
-        let cell = match row.split_whitespace().nth(request.kind as usize).expect("a cell") {
-            _ if undone && request.kind == K::Abort => "A",
-            cell => cell,
-        };
-        match cell {
+        match self.cell(own, now, request.kind) {
             "INV" => Err(refused(INVALID, "")),
             "INV/f" => Err(refused(INVALID, "operation_finished")),
             "INV/r" => Err(refused(INVALID, "role_mismatch")),

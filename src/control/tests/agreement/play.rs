@@ -197,10 +197,8 @@ impl Play {
         };
         let fates = fates_of(request, manner, alone && how != How::Behind);
         // It must be made before it can be asked which one it is.
-        let creation = match manner.creation {
-            Creation::Speechless if how != How::Behind => Creation::Unknown { made: true },
-            creation => creation,
-        };
+        let speechless = manner.creation == Creation::Speechless && how != How::Behind;
+        let creation = if speechless { Creation::Unknown { made: true } } else { manner.creation };
         let manner = Manner { fates: fates.clone(), how, creation, ..manner.clone() };
         let outside = Outside {
             key: manner.key,
@@ -278,6 +276,7 @@ impl Play {
 
     // --- sessions ---
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "its caller has sorted the steps")]
     fn session(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
             Step::Write if self.writer => {
@@ -391,6 +390,7 @@ impl Play {
 
     // --- the engine, and the files ---
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "its caller has sorted the steps")]
     fn engine(&mut self, step: &Step) {
         match step {
             Step::Busy(busy) => {
@@ -411,6 +411,7 @@ impl Play {
 
     /// Around the proxy: somebody makes a database of that name and puts something into it; or
     /// drops it, where nothing is at it and no fence stands.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "its caller has sorted the steps")]
     fn database(&mut self, step: &Step) -> Result<(), TestCaseError> {
         if self.making.is_some() {
             self.settle()?;

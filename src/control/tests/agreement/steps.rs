@@ -247,7 +247,52 @@ fn engine() -> impl Strategy<Value = Step> {
     ]
 }
 
-pub(super) fn step() -> impl Strategy<Value = Step> {
+/// A command that nothing gets in the way of.
+fn smooth(kind: Option<Kind>, by: u8) -> Step {
+    let terms = Terms {
+        deadline_ms: Some(10_000),
+        force: false,
+        database: 0,
+        template: false,
+        good: true,
+        long: false,
+        owner: 0,
+        approvers: Approvers::Two,
+        reason: true,
+    };
+    let manner = Manner {
+        fates: Vec::new(),
+        how: How::Stay,
+        key: true,
+        unreadable: false,
+        creation: Creation::Made,
+        blind: false,
+    };
+    Step::Ask { kind, by, id: None, belief: Belief::Right, terms, manner }
+}
+
+/// A sequence: a stretch of a move that goes well, which drawing alone would seldom come far along;
+/// often one that has changed hands, or skips a step; then whatever happens.
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let turn = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some((Kind::Adopt, 2))),
+        1 => Just(Some((Kind::Publish, 1))),
+    ];
+    let more = prop_oneof![2 => Just(None), 1 => Just(Some((Kind::Publish, 2)))];
+    let begun = (0_usize..6, turn, more).prop_map(|(well, turn, more)| {
+        let mut steps: Vec<_> = (0..well).map(|_| smooth(None, 1)).collect();
+        steps.extend(turn.into_iter().chain(more).map(|(kind, by)| smooth(Some(kind), by)));
+        steps
+    });
+    let begun = prop_oneof![3 => Just(Vec::new()), 2 => begun];
+    (begun, prop::collection::vec(step(), 20..80)).prop_map(|(mut begun, rest)| {
+        begun.extend(rest);
+        begun
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let again = (0_usize..6, prop::bool::weighted(0.1), manner())
         .prop_map(|(back, altered, manner)| Step::Again { back, altered, manner });
     prop_oneof![
