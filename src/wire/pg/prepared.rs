@@ -160,8 +160,8 @@ fn kept(name: &[u8]) -> &[u8] {
 }
 
 /// Whether two such names are one to the engine where they are one here. Others may be one that
-/// differ in a part which the engine cuts off, in its encoding: nothing is known under them. What is
-/// ASCII as far as it is kept is cut to that in every encoding.
+/// differ in a part which the engine cuts off, in its encoding: nothing is known under them. What
+/// is ASCII as far as it is kept is cut to that in every encoding.
 fn is_followed(name: &[u8]) -> bool {
     kept(name).is_ascii() || name.len() <= limits::CONVERTED_NAME_BYTES_MAX
 }

@@ -248,13 +248,13 @@ fn engine() -> impl Strategy<Value = Step> {
 }
 
 /// A command that nothing gets in the way of.
-fn smooth(kind: Option<Kind>, by: u8) -> Step {
+fn smooth(kind: Option<Kind>, by: u8, good: bool) -> Step {
     let terms = Terms {
         deadline_ms: Some(10_000),
         force: false,
         database: 0,
         template: false,
-        good: true,
+        good,
         long: false,
         owner: 0,
         approvers: Approvers::Two,
@@ -272,17 +272,17 @@ fn smooth(kind: Option<Kind>, by: u8) -> Step {
 }
 
 /// A sequence: a stretch of a move that goes well, which drawing alone would seldom come far along;
-/// often one that has changed hands, or skips a step; then whatever happens.
+/// often one that has changed hands, skips a step or fails one; then whatever happens.
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let turn = prop_oneof![
-        4 => Just(None),
-        1 => Just(Some((Kind::Adopt, 2))),
-        1 => Just(Some((Kind::Publish, 1))),
+        2 => Just(&[][..]),
+        1 => Just(&[(Kind::Adopt, 2, true), (Kind::Publish, 2, true)][..]),
+        1 => Just(&[(Kind::Publish, 1, true)][..]),
+        1 => Just(&[(Kind::Validate, 1, false), (Kind::Publish, 1, true)][..]),
     ];
-    let more = prop_oneof![2 => Just(None), 1 => Just(Some((Kind::Publish, 2)))];
-    let begun = (0_usize..6, turn, more).prop_map(|(well, turn, more)| {
-        let mut steps: Vec<_> = (0..well).map(|_| smooth(None, 1)).collect();
-        steps.extend(turn.into_iter().chain(more).map(|(kind, by)| smooth(Some(kind), by)));
+    let begun = (0_usize..6, turn).prop_map(|(well, turn)| {
+        let mut steps: Vec<_> = (0..well).map(|_| smooth(None, 1, true)).collect();
+        steps.extend(turn.iter().map(|&(kind, by, good)| smooth(Some(kind), by, good)));
         steps
     });
     let begun = prop_oneof![3 => Just(Vec::new()), 2 => begun];
