@@ -25,7 +25,7 @@ on_both!(
 const SEED: u64 = 0x51e6e;
 
 /// Cycles of `make test` on either server: about a minute.
-const MADE: u64 = 18;
+const MADE: u64 = 9;
 
 /// How often a server may die of a statement in one run.
 const CRASHES_MAX: usize = 10;

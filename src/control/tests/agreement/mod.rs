@@ -38,7 +38,10 @@ fn run(bug: Option<Bug>, cases: u32) -> Result<Seen, TestError<Sequence>> {
     let seed = std::env::var("FENCEWIRE_AGREEMENT_SEED").map_or(20, |text| text.parse().unwrap());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let sequences = (any::<bool>(), steps());
+    // What only a target shows is looked for where one is made.
+    let target = bug.is_some_and(Bug::is_of_targets);
+    let exists = any::<bool>().prop_map(move |exists| exists && !target);
+    let sequences = (exists, steps(if target { 9 } else { 4 }));
     let seen = RefCell::new(Seen::new());
     runner.run(&sequences, |(exists, steps)| {
         seen.borrow_mut().append(&mut play(exists, &steps, bug)?);

@@ -272,8 +272,9 @@ fn smooth(kind: Option<Kind>, by: u8, good: bool) -> Step {
 }
 
 /// A sequence: a stretch of a move that goes well, which drawing alone would seldom come far along;
-/// often one that has changed hands, skips a step or fails one; then whatever happens.
-pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// often one that has changed hands, skips a step or fails one; then whatever happens. Of ten
+/// sequences so many begin with a move.
+pub(super) fn steps(moves: u32) -> impl Strategy<Value = Vec<Step>> {
     let turn = prop_oneof![
         2 => Just(&[][..]),
         1 => Just(&[(Kind::Adopt, 2, true), (Kind::Publish, 2, true)][..]),
@@ -285,7 +286,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         steps.extend(turn.iter().map(|&(kind, by, good)| smooth(Some(kind), by, good)));
         steps
     });
-    let begun = prop_oneof![3 => Just(Vec::new()), 2 => begun];
+    let begun = prop_oneof![10 - moves => Just(Vec::new()), moves => begun];
     (begun, prop::collection::vec(step(), 20..80)).prop_map(|(mut begun, rest)| {
         begun.extend(rest);
         begun

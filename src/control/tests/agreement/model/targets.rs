@@ -107,7 +107,7 @@ impl Model {
             return Ok(self.uncreated(failed()));
         }
         if self.exists {
-            if self.filled && !self.has(Bug::CreationTakesFilled) {
+            if self.filled {
                 return Ok(self.uncreated(refused(UNMET, "namespace_exists")));
             }
             return Ok(self.created(making, outside, fates));
