@@ -200,7 +200,7 @@ fn a_drain_is_a_row_and_its_replay_finds_the_end() {
 
     // And the other ways on, whole as well.
     let written = format!("ON '{name}' OPERATION '{op}'");
-    let force = format!("FENCE ACQUIRE WRITE {written} DEADLINE 0ms ON DEADLINE FORCE ROLLBACK; ");
+    let force = format!("FENCE ACQUIRE WRITE {written} DEADLINE 0ms FORCE ROLLBACK; ");
     assert!(answer[12].contains(&force), "{answer:?}");
     assert!(answer[12].contains(&format!("FENCE RELEASE WRITE {written}; ")), "{answer:?}");
 
