@@ -508,8 +508,12 @@ fn acceptance_18_what_the_classifier_lets_pass_the_engine_refuses() {
     // Control arm: every text counts as a read.
     proxy.set_env(&[("FENCEWIRE_REMOVE", "classifier")]);
     proxy.restart();
-    for write in ["INSERT INTO t VALUES (0)", "CREATE TABLE made (n int)", "DROP TABLE t"] {
+    for write in ["INSERT INTO t VALUES (0) RETURNING n", "SELECT 1 AS n FROM t FOR UPDATE"] {
         refused(&target.ask(&proxy, 3, &[write]), 403, "OPERATION_CAPABILITY_REQUIRED");
+    }
+    // What answers with no rows isn't run at all.
+    for write in ["INSERT INTO t VALUES (0)", "CREATE TABLE made (n int)", "DROP TABLE t"] {
+        refused(&target.ask(&proxy, 3, &[write]), 412, "FENCE_PRECONDITION_FAILED");
     }
     let seen = PgCluster::shared().sql(database(&target), "SELECT count(*) FROM t");
     assert_eq!(seen, "0", "twice over");
