@@ -112,6 +112,11 @@ impl Program {
         Self { class, changes_unknown: true, anywhere: true, ..self }
     }
 
+    /// Whether it runs what was prepared before it, in another default schema maybe.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.command != Command::Query || !self.executed.is_empty()
+    }
+
     /// Whether it runs SQL, and may so do something that its class doesn't tell.
     pub(crate) const fn runs(&self) -> bool {
         matches!(self.command, Command::Query | Command::Execute | Command::BulkExecute)

@@ -164,8 +164,9 @@ impl Seats {
     }
 
     /// Whether a program names a schema whose tables list what there is in others, or, `at_home`,
-    /// is where that is the default one, while some gate of this engine has its writes closed. An
-    /// import's own target isn't counted: what it runs there may write there.
+    /// is where that is the default one, while some gate of this engine has its writes closed. The
+    /// target whose capability it shows isn't counted where it was admitted there, by that: an
+    /// import may write there, and a validation is guarded there in any case.
     pub(crate) fn lists_views(&mut self, at_home: bool, reach: Reach<'_>) -> bool {
         let lists = |name: &str| LISTING.iter().any(|schema| is_alike(name, schema));
         let named = match reach {
@@ -183,8 +184,11 @@ impl Seats {
         }
         self.refresh();
         let own = self.capability.as_ref().map(Capability::namespace);
+        let home = self.home.gate();
         let closed = |gate: &Arc<Gate>| {
-            !gate.word().writes_open() && gate.may_be_meant() && own != Some(gate.namespace())
+            let admitted = Arc::ptr_eq(gate, home) || is_meant(gate, reach);
+            let own = own == Some(gate.namespace()) && admitted;
+            !gate.word().writes_open() && gate.may_be_meant() && !own
         };
         self.engine_gates.1.iter().any(closed)
     }

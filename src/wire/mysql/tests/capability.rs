@@ -77,6 +77,34 @@ fn an_import_runs_behind_its_set_and_nothing_runs_without() {
     });
 }
 
+/// What lists other schemas opens the target's views from anywhere: only where the capability has
+/// let it in does it run without the guard.
+#[test]
+fn what_lists_schemas_elsewhere_is_guarded_whatever_the_session_shows() {
+    let lists = query("select count(*) from information_schema.columns");
+    for (live, state) in [
+        (true, FenceState::TargetQuarantined),
+        (false, FenceState::TargetQuarantined),
+        (true, FenceState::TargetValidating),
+    ] {
+        each(|stage| {
+            let secret = issued(&stage.gate, state);
+            stage.conversation.begin_bearing(stage.gate.present(secret.as_bytes()));
+            if state == FenceState::TargetQuarantined {
+                runs(stage, &lists);
+            }
+            stage.other("old/c");
+            stage.conversation.move_to("c");
+            if !live {
+                apply(&stage.gate, FenceState::TargetImportDraining, 9);
+            }
+            stage.client(&lists);
+            let sent = stage.sent();
+            assert_ne!(sent, lists, "VIOLATION: {state:?}, live: {live}");
+        });
+    }
+}
+
 #[test]
 fn a_wrong_one_or_one_in_another_place_is_refused_and_goes_nowhere() {
     each(|stage| {

@@ -359,6 +359,19 @@ fn what_lists_other_schemas_is_guarded_while_one_is_fenced() {
         stage.conversation.move_to("information_schema");
         stage.client(&query("select * from columns"));
         stage.guarded(false);
+        stage.sent();
+        stage.engine(&rows(b"9", IDLE));
+        stage.said();
+        // Prepared there, and run where the session has none any more.
+        stage.client(&prepare("select * from columns"));
+        stage.sent();
+        stage.engine(&ok(IDLE));
+        stage.sent();
+        stage.engine(&prepared(2));
+        stage.said();
+        stage.conversation.move_to("");
+        stage.client(&execute(2));
+        assert_ne!(stage.sent(), execute(2), "VIOLATION: run without the guard");
     });
     let mut stage = Stage::new(1 << 25);
     stage.conversation.lexing.server = MYSQL;
