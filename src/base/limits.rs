@@ -109,7 +109,8 @@ pub const CONTROL_KEPT_MAX: usize = 16;
 /// First wait before a connection attempt that follows a failed one, in milliseconds; doubles.
 pub const CONTROL_BACKOFF_FIRST_MS: u64 = 50;
 /// Longest wait before a connection attempt that follows failed ones, in milliseconds.
-pub const CONTROL_BACKOFF_MAX_MS: u64 = 2_000;
+/// Well within [`RECOVERY_SERVER_MS`]: who waits no longer must get its attempt.
+pub const CONTROL_BACKOFF_MAX_MS: u64 = 500;
 /// How much longer than the engine's own statement timeout its answer is waited for, in
 /// milliseconds.
 pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
@@ -332,5 +333,6 @@ pub const SESSIONS_SHOWN_MAX: usize = 10_000;
 // Each takes a few hundred bytes, and a record that is too large could never be committed.
 const _: () = assert!(FORCED_NAMED_MAX * 512 < STORED_RECORD_BYTES);
 const _: () = assert!(CONTROL_BACKOFF_FIRST_MS <= CONTROL_BACKOFF_MAX_MS);
+const _: () = assert!(CONTROL_BACKOFF_MAX_MS * 2 <= RECOVERY_SERVER_MS);
 const _: () = assert!(DRAIN_LOOK_FIRST_MS <= DRAIN_LOOK_MAX_MS);
 const _: () = assert!(ENGINE_LOCK_RETRY_FIRST_MS <= ENGINE_LOCK_RETRY_MAX_MS);

@@ -22,6 +22,7 @@ use super::fences::{Control, Engines};
 use super::port::{EnginePort, LiveDatabase, Server};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
+use crate::base::run::EngineRun;
 use crate::fence::record::Identity;
 use crate::fence::state::FenceState;
 use crate::gate::registry::Gate;
@@ -40,6 +41,8 @@ pub(super) struct Seen {
     /// Engines that are open and may be fenced ones for all that they have ever said, or become
     /// one by a promotion.
     unanswered: BTreeSet<EngineName>,
+    /// Engines that were standbys of a fence's server while that fence stood.
+    followed: BTreeSet<(EngineName, Namespace)>,
 }
 
 /// What one look goes by.
@@ -76,12 +79,25 @@ pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
 }
 
 /// Whether a server has the fenced database in it as it was at the fence: it is that server, or one
-/// that was promoted since, on a later timeline of its history. A fork from before the fence has a
-/// later timeline as well, and is taken for one: that only closes.
-fn has_the_fenced(server: &Server, identity: &Identity) -> bool {
-    server.run.engine_id == identity.engine_id
-        && (identity.timeline.is_none() || server.run.timeline >= identity.timeline)
+/// that was promoted since. A later timeline alone doesn't say so: a server that was forked from it
+/// before the fence, as targets may be, has one as well. It was seen as a standby (`followed`), or
+/// is what the fenced engine's own name leads to by now.
+fn has_the_fenced(
+    server: &Server,
+    identity: &Identity,
+    followed: bool,
+    own: Option<&Server>,
+) -> bool {
+    let promoted = server.run.engine_id == identity.engine_id
         && !server.standby
+        && server.run.timeline > identity.timeline
+        && (followed || own.is_some_and(|own| !own.standby && is_one(&own.run, &server.run)));
+    is_the_fenced(server, identity) || promoted
+}
+
+/// Whether these are of one server on one timeline.
+fn is_one(one: &EngineRun, other: &EngineRun) -> bool {
+    one.engine_id == other.engine_id && one.timeline == other.timeline
 }
 
 /// Whether a server is a standby of the fenced one, which may be promoted behind the fence.
@@ -217,6 +233,7 @@ impl Control {
     ) -> BTreeMap<EngineName, String> {
         let mut found = BTreeMap::new();
         seen.unanswered.clear();
+        seen.followed.retain(|(_, fenced)| fences.iter().any(|fence| fence.0 == *fenced));
         for fence in fences {
             let (own, identity) = (fence.0.engine(), &fence.1);
             let in_place = match (engines.get(own), servers.get(own)) {
@@ -235,10 +252,15 @@ impl Control {
                 let silent = !servers.contains_key(name) && !found.contains_key(name);
                 // Silence takes nothing back: neither what was said, nor that it is shut.
                 let said = seen.last.get(name);
-                if said.is_some_and(|server| has_the_fenced(server, identity)) {
+                let pair = (name.clone(), fence.0.clone());
+                let followed = seen.followed.contains(&pair);
+                let fenced =
+                    |server| has_the_fenced(server, identity, followed, seen.last.get(own));
+                if said.is_some_and(fenced) {
                     found.insert(name.clone(), is_double(name, fence));
                 } else if said.is_some_and(|server| is_its_standby(server, identity)) {
                     seen.unanswered.insert(name.clone());
+                    seen.followed.insert(pair);
                 } else if silent && (!in_place || shut.contains_key(name)) {
                     found.insert(name.clone(), may_be_double(name, fence, in_place));
                 } else if silent && !seen.last.contains_key(name) {

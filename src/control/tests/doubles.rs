@@ -86,6 +86,20 @@ async fn a_standby_that_is_promoted_behind_a_fence_is_closed_under_every_other_n
     assert!(may_write_to(&other, "copy/app"));
 }
 
+/// A target's server that was made from the source's before the fence has its id and a later
+/// timeline, and is open beside it, also behind a look.
+#[tokio::test]
+async fn a_server_that_was_forked_before_the_fence_is_another_one() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let fork = ScriptedEngine::default();
+    fork.becomes(Identity { timeline: Some(2), ..identity() });
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("new", &fork)]));
+    next.control.recover().await.unwrap();
+    next.control.look_for_doubles().await.unwrap();
+    assert!(!next.may_write() && may_write_to(&next, "new/app"));
+}
+
 #[tokio::test]
 async fn a_drain_whose_engine_is_not_configured_stops_the_start() {
     let rig = Rig::new().await;
