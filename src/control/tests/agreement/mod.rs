@@ -143,14 +143,27 @@ fn acceptance_13_the_controller_and_the_contract_agree() {
     assert!(missed.is_empty(), "the sequences never met {missed:?}; they met {seen:#?}");
 }
 
-#[test]
-fn a_contract_read_wrongly_is_noticed() {
+/// Plays each of these bugs until it is noticed.
+fn notices(of_targets: bool) {
     // One alone: `FENCEWIRE_AGREEMENT_BUG`, by its name.
     let only = std::env::var("FENCEWIRE_AGREEMENT_BUG").ok();
-    let chosen = |bug: &Bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only);
+    let chosen = |bug: &Bug| {
+        bug.is_of_targets() == of_targets
+            && only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)
+    };
     let played = Bug::ALL.into_iter().filter(chosen);
     let missed: Vec<Bug> = played.filter(|bug| run(Some(*bug), 600).is_ok()).collect();
     assert!(missed.is_empty(), "the sequences don't notice {missed:?}");
+}
+
+#[test]
+fn a_contract_read_wrongly_is_noticed() {
+    notices(false);
+}
+
+#[test]
+fn a_contract_of_targets_read_wrongly_is_noticed() {
+    notices(true);
 }
 
 /// The guards of the code, removed one by one.
