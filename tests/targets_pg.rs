@@ -309,6 +309,50 @@ fn acceptance_18_a_seal_waits_for_an_open_write_and_cannot_be_undone() {
     assert_eq!(reopen.1["detail"], "namespace_exists");
 }
 
+/// What an import has left prepared may be committed from anywhere.
+#[test]
+fn acceptance_08_a_seal_waits_for_a_prepared_transaction() {
+    let proxy = shared_proxy();
+    let target = created(proxy);
+    fill(&target, "CREATE TABLE t (n int)");
+    let gid = uuid();
+    let mut direct = Wire::connect(PgCluster::shared().port(), "wire", database(&target));
+    direct.query("BEGIN; INSERT INTO t VALUES (1)").ok();
+    direct.query(&format!("PREPARE TRANSACTION '{gid}'")).ok();
+    let body = target.body(QUARANTINED, 1, &json!({ "drain_policy": fail_after(0) }));
+    let named = poll(PATIENCE, || {
+        let (status, answer) = target.send(proxy, SEAL, &body);
+        assert_eq!((status, &answer["fence"]["state"]), (202, &json!(DRAINING)), "{answer:#}");
+        let blockers = answer["drain"]["blockers"].to_string();
+        (blockers.contains("prepared") && blockers.contains(&gid)).then_some(())
+    });
+    assert!(named.is_some(), "the prepared transaction was never named");
+    direct.query(&format!("COMMIT PREPARED '{gid}'")).ok();
+    let applied = poll(PATIENCE, || {
+        let answer = target.send(proxy, SEAL, &body);
+        (answer.0 == 200).then_some(answer.1)
+    });
+    assert_eq!(applied.unwrap()["fence"]["state"], VALIDATING);
+}
+
+#[test]
+fn acceptance_01_of_two_operations_that_create_one_target_one_does() {
+    let proxy = shared_proxy();
+    let one = Target::new(&unused());
+    let other = Target { namespace: one.namespace.clone(), operation: uuid() };
+    let answers = std::thread::scope(|scope| {
+        let both = [&one, &other].map(|target| {
+            scope.spawn(|| target.send(proxy, CREATE, &target.body("ABSENT", 0, &owned())))
+        });
+        both.map(|sent| sent.join().unwrap())
+    });
+    let [first, second] = answers.each_ref().map(|answer| answer.0);
+    assert!((first == 200) != (second == 200), "{answers:#?}");
+    let (winner, lost) = if first == 200 { (&one, &answers[1]) } else { (&other, &answers[0]) };
+    refused(lost, 409, "FENCE_OWNED_BY_ANOTHER_OPERATION");
+    assert_eq!(lost.1["fence"]["operation_id"], json!(winner.operation), "the winner's view");
+}
+
 #[test]
 fn acceptance_18_a_question_reads_within_bounds_and_never_writes() {
     let proxy = shared_proxy();
