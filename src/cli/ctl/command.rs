@@ -261,14 +261,17 @@ impl Request {
     /// what was asked for. The proxy would do it: which target is of which source it doesn't know.
     fn must_not_open_both(&self, seen: &Value) -> Result<(), CtlError> {
         let targets = show::writable_targets(seen);
-        if self.kind != Kind::Release || self.beside_target || targets.is_empty() {
+        // They are the fence's operation's; another one is refused by the proxy.
+        let own = seen.pointer("/fence/operation_id") == Some(&json!(self.operation.to_string()));
+        if self.kind != Kind::Release || self.beside_target || targets.is_empty() || !own {
             return Ok(());
         }
         Err(CtlError::Refused(format!(
             "No command was sent: operation {} has enabled writes of {}. If {} was its source, \
              a release would have both take writes, and neither would have all of them. To go \
              back, move the target's data to the source under a new operation. If they have \
-             nothing to do with each other, say --beside-target",
+             nothing to do with each other, or nothing can reach the source any more, say \
+             --beside-target",
             self.operation,
             plain(&targets.join(", ")),
             self.namespace

@@ -18,7 +18,9 @@ use super::dialect::{MyEncoding, MyFlavour, MyServer};
 /// What MariaDB's dumps begin with, for its own client. A server takes it for a comment, as no
 /// version is that high; one that ran its inside would stop at the backslash, which is in no
 /// statement. So whichever it does, nothing in it is code, and what follows it is read the same.
-const SANDBOX_LINE: &[u8] = br"/*M!999999\- enable the sandbox mode */";
+/// The client takes the backslash out: the second is what it sends, and no statement either.
+const SANDBOX_LINES: [&[u8]; 2] =
+    [br"/*M!999999\- enable the sandbox mode */", b"/*M!999999 enable the sandbox mode */"];
 
 /// What becomes of the inside of an executable comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,9 +146,11 @@ impl<'a> MyLexer<'a> {
     }
 
     fn block_comment(&mut self) -> Result<(), Unlexable> {
-        if self.rest().starts_with(SANDBOX_LINE) {
-            self.at += SANDBOX_LINE.len();
-            return Ok(());
+        for line in SANDBOX_LINES {
+            if self.rest().starts_with(line) {
+                self.at += line.len();
+                return Ok(());
+            }
         }
         let maria = self.peek(2) == Some(b'M') && self.peek(3) == Some(b'!');
         if maria || self.peek(2) == Some(b'!') {
