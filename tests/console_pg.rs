@@ -305,6 +305,35 @@ fn a_target_goes_its_way_by_the_console() {
 }
 
 #[test]
+fn a_release_beside_a_target_that_takes_writes_must_be_meant() {
+    let console = Console::shared();
+    let site = console.site();
+    let (source, op) = (site.namespace(), uuid());
+    let target = format!("old/t{}", uuid().replace('-', ""));
+    let answer = console.row(&format!("FENCE ACQUIRE WRITE ON '{source}' OPERATION '{op}'"));
+    assert_eq!(answer[0], "APPLIED", "{answer:?}");
+    for (words, more) in [
+        ("CREATE TARGET", ""),
+        ("SEAL IMPORT", "DEADLINE 60s"),
+        ("RECORD VALIDATION", "RESULT OK"),
+        ("PUBLISH", ""),
+        ("ENABLE WRITES", ""),
+    ] {
+        let answer = console.row(&format!("FENCE {words} ON '{target}' OPERATION '{op}' {more}"));
+        assert_eq!(answer[0], "APPLIED", "{answer:?}");
+    }
+    let release = format!("FENCE RELEASE WRITE ON '{source}' OPERATION '{op}'");
+    console.refused(&release, "ZF109", &["no command was sent", &target, "BESIDE TARGET"]);
+    assert_eq!(site.state(), "SOURCE_WRITE_FENCED");
+    let pairs = console.rows(&format!("INSPECT '{source}'"));
+    let told = pairs.iter().find(|row| row[0] == "fence.writable_targets").unwrap();
+    assert_eq!(told[1], target);
+    let answer = console.row(&format!("{release} BESIDE TARGET"));
+    assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", "RELEASED"), "{answer:?}");
+    assert!(answer[11].contains("both take writes now"), "{answer:?}");
+}
+
+#[test]
 fn commands_for_targets_are_refused_where_there_is_none() {
     let console = Console::shared();
     let (name, op) = (console.site().namespace(), uuid());

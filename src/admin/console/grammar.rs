@@ -116,6 +116,8 @@ pub struct FenceStatement {
     pub in_flight: Option<InFlight>,
     /// How long refused programs are held, in milliseconds.
     pub hold_ms: Option<u64>,
+    /// Whether a release is meant although a target of the operation takes writes.
+    pub beside_target: bool,
     /// Who takes over, for an adoption.
     pub adoption: Option<AdoptionClauses>,
     /// How a target is made.
@@ -243,6 +245,7 @@ pub(super) enum Clause {
     Force,
     InFlight,
     Hold,
+    Beside,
     From,
     Approvers,
     Incident,
@@ -268,6 +271,7 @@ impl Clause {
             Self::Force => "FORCE",
             Self::InFlight => "IN",
             Self::Hold => "HOLD",
+            Self::Beside => "BESIDE",
             Self::From => "FROM",
             Self::Approvers => "APPROVERS",
             Self::Incident => "INCIDENT",
@@ -293,6 +297,7 @@ impl Clause {
             Self::Force => "FORCE ROLLBACK",
             Self::InFlight => "IN FLIGHT FINISH|REFUSE",
             Self::Hold => "HOLD 2s",
+            Self::Beside => "BESIDE TARGET",
             Self::From => "FROM 'uuid of the owner'",
             Self::Approvers => "APPROVERS 'name', 'name'",
             Self::Incident => "INCIDENT 'text'",
@@ -324,8 +329,8 @@ impl Clause {
 /// The clauses that a command takes, in the order in which they are printed.
 pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
     use Clause::{
-        Approvers, Command, Deadline, Encoding, Expect, Force, From, Hold, Identity, InFlight,
-        Incident, Key, Locale, Operation, Owner, Reason, Result, Summary, Template,
+        Approvers, Beside, Command, Deadline, Encoding, Expect, Force, From, Hold, Identity,
+        InFlight, Incident, Key, Locale, Operation, Owner, Reason, Result, Summary, Template,
     };
     match kind {
         CommandKind::AcquireSourceWriteFence => {
@@ -334,10 +339,10 @@ pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
         CommandKind::SetSourceReadFence => &[Operation, Command, Expect, Deadline],
         CommandKind::SealTargetImport => &[Operation, Command, Expect, Deadline, Force],
         CommandKind::ClearSourceReadFence
-        | CommandKind::ReleaseSourceWriteFence
         | CommandKind::PublishTargetReadableWriteFenced
         | CommandKind::EnableTargetWrites
         | CommandKind::AbortQuarantinedTarget => &[Operation, Command, Expect],
+        CommandKind::ReleaseSourceWriteFence => &[Operation, Command, Expect, Beside],
         CommandKind::CreateTargetQuarantined => {
             &[Operation, Command, Expect, Owner, Encoding, Locale, Template]
         }

@@ -23,7 +23,7 @@ use crate::base::limits;
 use crate::control::Control;
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::status::{InspectError, Inspection};
-use crate::fence::code::ControlCode;
+use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;
@@ -218,6 +218,9 @@ impl Desk {
             }
             Err(error) => return Err(Failure::uninspected(&error)),
         };
+        if let Some(failure) = seen.as_ref().and_then(|seen| must_not_open_both(fence, seen)) {
+            return Err(failure);
+        }
         let arguments = fence.arguments(seen.as_ref().and_then(identity).as_ref());
         let arguments = arguments.ok_or_else(|| {
             let silence = seen.as_ref().and_then(|seen| seen.silence.as_ref());
@@ -290,6 +293,33 @@ impl Desk {
             "hint": hint,
         })
     }
+}
+
+/// What would have a source and its target take writes at once is refused unless the statement says
+/// that it is meant, as by `ctl`. The proxy would do it: which target is of which source it doesn't
+/// know, and so HTTP, for orchestrators, is as the contract has it.
+fn must_not_open_both(fence: &FenceStatement, seen: &Inspection) -> Option<Failure> {
+    let targets = &seen.sight.writable_targets;
+    // They are the fence's operation's; another one is refused by the command itself.
+    let own = seen.sight.record.as_ref().is_some_and(|record| record.operation == fence.operation);
+    if fence.kind != CommandKind::ReleaseSourceWriteFence
+        || fence.beside_target
+        || targets.is_empty()
+        || !own
+    {
+        return None;
+    }
+    let names: Vec<_> = targets.iter().map(Namespace::to_string).collect();
+    let message = format!(
+        "no command was sent: operation {} has enabled writes of {}. If {} was its source, a \
+         release would have both take writes, and neither would have all of them. To go back, move \
+         the target's data to the source under a new operation. If they have nothing to do with \
+         each other, or nothing can reach the source any more, say BESIDE TARGET",
+        fence.operation,
+        names.join(", "),
+        fence.namespace
+    );
+    Some(Failure::precondition(Detail::InvalidArgument, &message))
 }
 
 /// What may be done about a drain that isn't proven.

@@ -268,6 +268,7 @@ impl Parser {
             force_rollback: read.force,
             in_flight: read.in_flight,
             hold_ms: read.hold_ms,
+            beside_target: read.beside,
             adoption: read.from.map(|from| AdoptionClauses {
                 from,
                 approvers: read.approvers,
@@ -314,6 +315,10 @@ impl Parser {
                 read.in_flight = Some(self.one_of("FINISH or REFUSE", InFlight::parse)?);
             }
             Clause::Hold => read.hold_ms = Some(self.duration()?),
+            Clause::Beside => {
+                self.word("TARGET")?;
+                read.beside = true;
+            }
             Clause::From => read.from = Some(self.operation("the id of the owner")?),
             Clause::Approvers => {
                 read.approvers.push(self.text("a name in quotes")?);
@@ -413,6 +418,7 @@ struct Read {
     force: bool,
     in_flight: Option<InFlight>,
     hold_ms: Option<u64>,
+    beside: bool,
     from: Option<OperationId>,
     approvers: Vec<String>,
     incident: String,

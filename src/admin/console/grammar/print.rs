@@ -107,6 +107,7 @@ impl FenceStatement {
                 self.in_flight.map(|rule| format!("IN FLIGHT {}", rule.name().to_ascii_uppercase()))
             }
             Clause::Hold => self.hold_ms.map(|ms| format!("HOLD {ms}ms")),
+            Clause::Beside => self.beside_target.then(|| "BESIDE TARGET".to_owned()),
             Clause::From => adoption.map(|adoption| literal(&adoption.from.to_string())),
             Clause::Approvers => adoption.map(|adoption| {
                 let names = adoption.approvers.iter().map(|name| quoted(name, dialect));

@@ -24,6 +24,7 @@ fn every_command_is_read_and_printed() {
         (format!("fence set read on old/app operation {OP} deadline 30s"), 2),
         (format!("FENCE CLEAR READ ON 'old/app' OPERATION '{OP}';"), 3),
         (format!("FENCE RELEASE WRITE 'old/app' OPERATION '{OP}' COMMAND '{ID}'"), 4),
+        (format!("FENCE RELEASE WRITE ON 'old/app' BESIDE TARGET OPERATION '{OP}'"), 4),
         (format!("FENCE CREATE TARGET ON 'new/app' OPERATION '{OP}' OWNER 'a' LOCALE 'C'"), 5),
         (format!("FENCE SEAL IMPORT ON 'new/app' OPERATION '{OP}' FORCE ROLLBACK"), 6),
         (format!("FENCE RECORD VALIDATION ON 'new/app' RESULT OK OPERATION '{OP}' SUMMARY 's'"), 7),
@@ -122,6 +123,8 @@ fn every_mistake_says_what_was_expected_and_where() {
         (format!("{acquire} SOON"), 34, "expected one of OPERATION, COMMAND, EXPECT"),
         (format!("{acquire} OPERATION '{OP}' OPERATION '{OP}'"), 83, "OPERATION is given twice"),
         (format!("{acquire} FORCE"), 39, "expected ROLLBACK"),
+        (format!("{acquire} BESIDE TARGET"), 34, "expected one of OPERATION"),
+        (format!("FENCE RELEASE WRITE ON 'old/app' BESIDE"), 40, "expected TARGET, found the end"),
         (format!("{acquire} REASON 'x'"), 34, "expected one of OPERATION"),
     ] {
         let wrong = pg(&text).unwrap_err();
@@ -204,6 +207,7 @@ fn statement() -> impl Strategy<Value = Statement> {
                 in_flight: [None, Some(InFlight::Finish), Some(InFlight::Refuse)][in_flight]
                     .filter(|_| has(Clause::InFlight)),
                 hold_ms: hold.map(u64::from).filter(|_| has(Clause::Hold)),
+                beside_target: force && has(Clause::Beside),
                 adoption: adopts.then(|| AdoptionClauses {
                     from: OperationId::from_uuid(uuid(from)),
                     approvers: vec![texts[2].clone(), texts[3].clone()],
