@@ -16,7 +16,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use acceptance::{PATIENCE, Site, metric};
-use serde_json::json;
 use support::proxy::uuid;
 use support::talk::installed;
 use support::{Engine, PgCluster, Proxy, ProxyOptions, poll};
@@ -272,6 +271,29 @@ fn every_refusal_has_its_code() {
     );
 }
 
+/// Asks the console for the first capability of a target, and writes into the target with it.
+fn fills(console: &Console, name: &str, op: &str) {
+    let wanted = format!("FENCE IMPORT CAPABILITY ON '{name}' OPERATION '{op}'");
+    let given = console.row(&wanted);
+    assert_eq!(given[1..], ["import", "1", "1"], "{given:?}");
+    let secret = &given[0];
+    assert!(secret.starts_with("fwc_") && secret.len() == 47, "{given:?}");
+    let db = name.split_once('/').unwrap().1;
+    PgCluster::shared().sql("postgres", &format!("ALTER DATABASE \"{db}\" OWNER TO app"));
+    let mut psql = console.psql("");
+    psql.args(["-p", &console.proxy.port().to_string(), "-U", "app", "-d", db]);
+    psql.env("PGOPTIONS", format!("-c fencewire.capability={secret}"));
+    let filled = psql.args(["-c", "CREATE TABLE filled (id int)"]).output().unwrap();
+    assert!(filled.status.success(), "{}", text(&filled.stderr));
+    let log = std::fs::read_to_string(console.proxy.log_file()).unwrap();
+    assert!(!log.contains(secret.as_str()), "the secret was logged");
+    assert!(log.contains("namespace_fence_capability"), "no audit event");
+    console.refused(&format!("{wanted} REVISION 7"), "ZF105", &["FENCE_REVISION_MISMATCH"]);
+    let other = wanted.replace(op, &uuid());
+    console.refused(&other, "ZF104", &["FENCE_OWNED_BY_ANOTHER_OPERATION", name]);
+    console.refused(&format!("{wanted} PURPOSE VALIDATION"), "ZF006", &["TARGET_QUARANTINED"]);
+}
+
 #[test]
 fn a_target_goes_its_way_by_the_console() {
     let console = Console::shared();
@@ -287,10 +309,7 @@ fn a_target_goes_its_way_by_the_console() {
         assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", state), "{answer:?}");
         let lives = state == "TARGET_QUARANTINED";
         if lives {
-            let path = format!("/v1/namespaces/{name}/fence/target/import-capability");
-            let body = json!({ "operation_id": op, "expected_revision": 1 });
-            let (status, issued) = console.site().proxy.admin("POST", &path, &body);
-            assert_eq!((status, &issued["number"]), (200, &json!(1)), "{issued:#}");
+            fills(console, &name, &op);
         }
         let mut targets = console.rows("SHOW TARGETS");
         targets.retain(|row| row[0] == name);
@@ -300,6 +319,8 @@ fn a_target_goes_its_way_by_the_console() {
         assert_eq!(shown, if lives { ["1", "import", "0"] } else { ["", "", ""] }, "{row:?}");
         assert!(!row.iter().any(|cell| cell.contains("fwc_")));
     }
+    let wanted = format!("FENCE IMPORT CAPABILITY ON '{name}' OPERATION '{op}'");
+    console.refused(&wanted, "ZF006", &["TARGET_WRITABLE", &name]);
     let error = console.error(&format!("FENCE ABORT ON '{name}' OPERATION '{op}'"));
     assert!(error.starts_with("ZF10"), "{error}");
 }

@@ -21,6 +21,7 @@ use crate::base::secret::Secret;
 use crate::fence::command::{Arguments, CommandKind};
 use crate::fence::record::{DrainPolicy, Identity, InFlight, OnDeadline, ValidationResult};
 use crate::fence::state::FenceState;
+use crate::fence::verdict::Purpose;
 
 pub use parse::parse;
 pub use print::Keys;
@@ -60,6 +61,8 @@ pub enum Statement {
     Inspect(Namespace),
     /// `FENCE …`
     Fence(Box<FenceStatement>),
+    /// `FENCE IMPORT CAPABILITY …`
+    Capability(CapabilityStatement),
     /// None of ours: what clients ask of a database.
     Other,
 }
@@ -125,6 +128,26 @@ pub struct FenceStatement {
     /// What a validation found.
     pub validation: Option<(ValidationResult, Option<String>)>,
 }
+
+/// A wish for a capability of a target. No command: it changes no record, and has no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapabilityStatement {
+    /// Which target.
+    pub namespace: Namespace,
+    /// The operation that owns it.
+    pub operation: OperationId,
+    /// What it shall admit.
+    pub purpose: Purpose,
+    /// At which revision; `None`: at the target's own.
+    pub revision: Option<Revision>,
+}
+
+/// The words behind `FENCE` of a wish for a capability.
+pub(super) const CAPABILITY_WORDS: [&str; 2] = ["IMPORT", "CAPABILITY"];
+
+/// Its clauses as written; the first is required.
+pub(super) const CAPABILITY_CLAUSES: [&str; 3] =
+    ["OPERATION 'uuid'", "[PURPOSE IMPORT|VALIDATION]", "[REVISION n]"];
 
 /// The clauses of an adoption.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,7 +315,7 @@ impl Clause {
             Self::Operation => "OPERATION 'uuid'",
             Self::Command => "COMMAND 'uuid'",
             Self::Expect => "EXPECT STATE name REVISION n",
-            Self::Identity => "IDENTITY 'engine id' DATABASE 'database id' [TIMELINE n]",
+            Self::Identity => "IDENTITY 'engine id' DATABASE 'id' [TIMELINE n]",
             Self::Deadline => "DEADLINE 30s",
             Self::Force => "FORCE ROLLBACK",
             Self::InFlight => "IN FLIGHT FINISH|REFUSE",
@@ -353,16 +376,19 @@ pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
     }
 }
 
-/// How a command is written, such as `FENCE PUBLISH ON 'engine/database' OPERATION 'uuid' […]`.
-pub(super) fn form(kind: CommandKind) -> String {
-    let mut line = format!("FENCE {} ON 'engine/database'", words(kind).join(" "));
-    for clause in clauses(kind) {
-        let form = clause.form();
-        line.push_str(&if clause.is_required() {
-            format!(" {form}")
-        } else {
-            format!(" [{form}]")
-        });
-    }
-    line
+/// How a command is written, such as `FENCE PUBLISH ON 'engine/database' OPERATION 'uuid' […]`, in
+/// its parts: what it begins with, and each clause.
+pub(super) fn form(kind: CommandKind) -> Vec<String> {
+    let head = format!("FENCE {} ON 'engine/database'", words(kind).join(" "));
+    let clause = |clause: &Clause| match clause.is_required() {
+        true => clause.form().to_owned(),
+        false => format!("[{}]", clause.form()),
+    };
+    std::iter::once(head).chain(clauses(kind).iter().map(clause)).collect()
+}
+
+/// The same of a wish for a capability.
+pub(super) fn capability_form() -> Vec<String> {
+    let head = format!("FENCE {} ON 'engine/database'", CAPABILITY_WORDS.join(" "));
+    std::iter::once(head).chain(CAPABILITY_CLAUSES.map(str::to_owned)).collect()
 }

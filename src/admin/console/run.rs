@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::grammar::{self, Dialect, FenceStatement, Keys, Show, Statement};
+use super::grammar::{CapabilityStatement, Dialect, FenceStatement, Keys, Show, Statement};
+use super::help::help;
 use super::table::{Table, flat};
 use crate::admin::auth::AdminKey;
 use crate::admin::door::{self, Closed};
@@ -68,9 +69,11 @@ impl Wish {
     pub(super) fn new(statement: Statement) -> Self {
         let given = match &statement {
             Statement::Fence(fence) => fence.command,
-            Statement::Empty | Statement::Show(_) | Statement::Inspect(_) | Statement::Other => {
-                None
-            }
+            Statement::Empty
+            | Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Capability(_)
+            | Statement::Other => None,
         };
         Self { command: given.unwrap_or_else(CommandId::fresh), statement }
     }
@@ -79,9 +82,11 @@ impl Wish {
     pub(super) const fn announced(&self) -> Option<CommandId> {
         match &self.statement {
             Statement::Fence(_) => Some(self.command),
-            Statement::Empty | Statement::Show(_) | Statement::Inspect(_) | Statement::Other => {
-                None
-            }
+            Statement::Empty
+            | Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Capability(_)
+            | Statement::Other => None,
         }
     }
 }
@@ -109,6 +114,7 @@ impl Desk {
             Statement::Fence(fence) => {
                 vec![self.command(fence, wish.command, surface, dialect).await?]
             }
+            Statement::Capability(wanted) => vec![self.capability(wanted).await?],
         };
         Ok(Table::of(&wish.statement, &rows))
     }
@@ -195,6 +201,25 @@ impl Desk {
             rows.push(json!({ "namespace": name }));
         }
         rows
+    }
+
+    /// Gives a capability out; its secret is in this row and nowhere else, as over HTTP.
+    async fn capability(&self, wanted: &CapabilityStatement) -> Result<Value, Failure> {
+        let closed = |why: Closed| Failure::closed(&why);
+        let CapabilityStatement { namespace, operation, purpose, revision } = wanted;
+        door::is_on(&self.control).map_err(closed)?;
+        door::may_command(&self.control, Some(&self.key), namespace).map_err(closed)?;
+        let revision = match revision {
+            Some(revision) => *revision,
+            None => {
+                let seen = self.inspect(namespace, false).await;
+                seen.map_err(|error| Failure::uninspected(&error))?.sight.revision
+            }
+        };
+        match self.control.issue_capability(namespace, *purpose, *operation, revision) {
+            Ok(issued) => Ok(view::issued(&issued)),
+            Err(error) => Err(Failure::not_given(&error, namespace)),
+        }
     }
 
     /// Runs a command; its answer as a row.
@@ -496,44 +521,4 @@ fn samples(text: &str) -> Vec<Value> {
         .filter_map(|line| line.rsplit_once(' '))
         .map(|(name, value)| json!([name, value]))
         .collect()
-}
-
-/// Every statement there is.
-fn help() -> Vec<Value> {
-    let mut rows: Vec<Value> = [
-        ("SHOW NAMESPACES", "every database with a fence, a session or a route"),
-        ("SHOW FENCES", "those with a fence: state, owner, drain, blockers"),
-        ("SHOW TARGETS", "targets of moves, a row per live capability"),
-        ("SHOW SESSIONS", "client sessions and what they hold"),
-        ("SHOW DRAINS", "what each running drain waits for, a row per blocker"),
-        ("SHOW RECEIPTS [FOR 'engine/database']", "the durable answers to commands"),
-        ("SHOW CAPABILITIES", "what this version can do"),
-        ("SHOW CONFIG", "the settings in force, without secrets"),
-        ("SHOW STATS", "every metric"),
-        ("SHOW VERSION", "the version of this proxy"),
-        ("SHOW HELP, or HELP", "this list"),
-        ("SHOW ... VERBOSE", "the same with every column"),
-        ("INSPECT 'engine/database'", "everything about one fence: state, evidence, receipts"),
-    ]
-    .iter()
-    .map(|pair| json!(pair))
-    .collect();
-    rows.extend(CommandKind::ALL.map(|kind| json!([grammar::form(kind), what(kind)])));
-    rows
-}
-
-const fn what(kind: CommandKind) -> &'static str {
-    match kind {
-        CommandKind::AcquireSourceWriteFence => "close writes and prove that nothing writes",
-        CommandKind::SetSourceReadFence => "close reads too, behind a write fence",
-        CommandKind::ClearSourceReadFence => "open reads again; writes stay closed",
-        CommandKind::ReleaseSourceWriteFence => "open writes again",
-        CommandKind::CreateTargetQuarantined => "make an empty target that nobody can reach",
-        CommandKind::SealTargetImport => "end the import for good",
-        CommandKind::RecordTargetValidation => "record what a validation found",
-        CommandKind::PublishTargetReadableWriteFenced => "open the target for reads",
-        CommandKind::EnableTargetWrites => "open the target for writes; irreversible",
-        CommandKind::AbortQuarantinedTarget => "give the target up",
-        CommandKind::AdoptFence => "move a fence to another operation; needs the second key",
-    }
 }

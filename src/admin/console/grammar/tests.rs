@@ -47,7 +47,35 @@ fn every_command_is_read_and_printed() {
             assert_eq!(again, Ok(Statement::Fence(Box::new(statement.clone()))), "{written}");
         }
         assert!(statement.arguments(None).is_some() || kind == 1, "{text}");
-        assert!(form(statement.kind).starts_with("FENCE "));
+        assert!(form(statement.kind)[0].starts_with("FENCE "));
+    }
+}
+
+#[test]
+fn a_wish_for_a_capability_is_read_and_printed() {
+    for (more, purpose, revision) in [
+        ("", Purpose::Import, None),
+        ("REVISION 3 PURPOSE validation", Purpose::Validation, Some(Revision(3))),
+    ] {
+        let text = format!("fence import capability new/app {more} OPERATION '{OP}';");
+        let Ok(Statement::Capability(wish)) = pg(&text) else { panic!("{text}: {:?}", pg(&text)) };
+        assert_eq!((wish.purpose, wish.revision), (purpose, revision));
+        assert_eq!(wish.namespace.to_string(), "new/app");
+        let statement = Statement::Capability(wish);
+        let written = statement.written(Dialect::Mysql, Keys::Hidden).unwrap();
+        assert_eq!(parse(&written, Dialect::Mysql), Ok(statement), "{written}");
+    }
+    let wish = "FENCE IMPORT CAPABILITY ON 'new/app'";
+    for (text, position, message) in [
+        ("FENCE IMPORT".to_owned(), 13, "expected CAPABILITY, found the end"),
+        (wish.to_owned(), 37, "expected OPERATION 'uuid', found the end"),
+        (format!("{wish} DEADLINE 3s"), 38, "one of OPERATION, PURPOSE, REVISION or the end"),
+        (format!("{wish} PURPOSE both"), 46, "expected IMPORT or VALIDATION"),
+        (format!("{wish} REVISION 1 REVISION 1"), 49, "REVISION is given twice"),
+    ] {
+        let wrong = pg(&text).unwrap_err();
+        assert!(wrong.message.contains(message), "{text}: {wrong:?}");
+        assert_eq!((wrong.position, wrong.is_value), (position, false), "{text}: {wrong:?}");
     }
 }
 
