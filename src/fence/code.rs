@@ -185,7 +185,7 @@ const DENIALS: [DenialRow; 13] = [
         detail: None,
         http_status: 403,
         sentence: "this needs a live capability of this very target; a validation's never writes",
-        hint: "Ask the target's operation for one: for import before the seal, for validation behind it.",
+        hint: "Ask its operation for one: for import before the seal, for validation behind it.",
     },
     DenialRow {
         sqlstate: "ZF007",

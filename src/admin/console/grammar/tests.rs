@@ -152,7 +152,11 @@ fn every_mistake_says_what_was_expected_and_where() {
         (format!("{acquire} OPERATION '{OP}' OPERATION '{OP}'"), 83, "OPERATION is given twice"),
         (format!("{acquire} FORCE"), 39, "expected ROLLBACK"),
         (format!("{acquire} BESIDE TARGET"), 34, "expected one of OPERATION"),
-        (format!("FENCE RELEASE WRITE ON 'old/app' BESIDE"), 40, "expected TARGET, found the end"),
+        (
+            "FENCE RELEASE WRITE ON 'old/app' BESIDE".to_owned(),
+            40,
+            "expected TARGET, found the end",
+        ),
         (format!("{acquire} REASON 'x'"), 34, "expected one of OPERATION"),
     ] {
         let wrong = pg(&text).unwrap_err();
