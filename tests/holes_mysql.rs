@@ -21,6 +21,7 @@ on_both!(
     two_names_in_one_text_move_no_session_around_the_fence,
     a_procedure_moves_no_session_around_the_fence,
     a_name_prepared_nobody_knows_where_writes_nothing_under_the_fence,
+    a_session_of_another_schema_with_tables_locked_for_reading_holds_up_no_drain,
     what_an_engine_runs_at_a_login_writes_nothing_under_the_fence,
     control_arm_a_login_text_that_nobody_judges_writes_under_the_fence,
     an_answer_to_a_command_without_one_ends_the_session,
@@ -192,6 +193,23 @@ fn a_name_prepared_nobody_knows_where_writes_nothing_under_the_fence(flavour: My
     rig.cluster.sql(&rig.other, "CREATE TABLE t (n int)");
     client.query("PREPARE s FROM 'INSERT INTO t VALUES (777)'").ok();
     client.query("EXECUTE s").ok();
+}
+
+/// It was called one around the proxy, and the drain never ended.
+fn a_session_of_another_schema_with_tables_locked_for_reading_holds_up_no_drain(
+    flavour: MyFlavour,
+) {
+    let rig = Rig::new(flavour);
+    let mut client = rig.client(&rig.other);
+    client.query(&format!("LOCK TABLES {}.t READ", rig.db)).ok();
+    let policy = json!({ "deadline_ms": 15_000, "on_deadline": "fail" });
+    let namespace = format!("old/{}", rig.db);
+    let (status, body) = rig.proxy.acquire(&namespace, &uuid(), &uuid(), &policy);
+    assert_eq!(status, 200, "{body:#}");
+    assert_eq!(client.query(&format!("SELECT count(*) FROM {}.t", rig.db)).ok().cell(), "0");
+    client.query("UNLOCK TABLES").ok();
+    let write = format!("INSERT INTO {}.t VALUES (1)", rig.db);
+    assert_eq!(client.query(&write).code(), 9701);
 }
 
 /// A rig of its own server, whose `init_connect` writes to the schema that is fenced; what else is
