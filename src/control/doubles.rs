@@ -6,10 +6,10 @@
 //! server it is: all of its namespaces stay closed when it is the fenced one, and also while it
 //! hasn't said so, where it is new or the fence's own engine isn't seen to be the one that was
 //! fenced (invariant 4). Otherwise one that is silent at a start is open, and asked until it has
-//! answered.
+//! answered. While a fence stands each is asked now and then whether it is what it was.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
-//! engine is shut or hasn't answered, `app` after a reload. Closing needs no evidence; opening
+//! engine is shut or a fence stands, `app` after a reload. Closing needs no evidence; opening
 //! takes the engine's own word, or the end of the fence: what an engine said last counts until it
 //! says something else.
 
@@ -19,19 +19,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fences::{Control, Engines};
+use super::notes::listed;
 use super::port::{EnginePort, LiveDatabase, Server};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::base::run::EngineRun;
-use crate::fence::record::Identity;
-use crate::fence::state::FenceState;
+use crate::fence::record::{FenceRecord, Identity};
+use crate::fence::state::{FenceState, Role};
 use crate::gate::registry::Gate;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
 /// A fence that stands, and the database it was acquired on; or a target, and the one that was made
 /// for it.
-type Standing = (Namespace, Identity);
+struct Standing {
+    namespace: Namespace,
+    identity: Identity,
+    /// Targets of the same operation that take writes: a release would have both do.
+    beside: Vec<Namespace>,
+}
 
 /// What is known from one look to the next. One at a time looks.
 #[derive(Default)]
@@ -110,18 +116,50 @@ fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
     identity.timeline.is_some() != engine.has_timelines()
 }
 
+/// Whether a fence in this state is one whose server is looked for. That of an aborted target
+/// isn't: its database may be gone, and nothing would ever end this.
+fn is_looked_for(state: FenceState) -> bool {
+    state.is_active() && state != FenceState::TargetAborted
+}
+
 fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
-    rows.iter()
-        .filter_map(|row| match row.row() {
-            Row::Good(persisted) => persisted.record(),
-            // Nothing can be compared; such a namespace is closed as unknown.
-            Row::Absent | Row::Bad { .. } => None,
+    let record_of = |row: &'_ LoadedFence| match row.row() {
+        Row::Good(persisted) => persisted.record().cloned(),
+        // Nothing can be compared; such a namespace is closed as unknown.
+        Row::Absent | Row::Bad { .. } => None,
+    };
+    let records: Vec<_> = rows.iter().filter_map(record_of).collect();
+    let beside = |fence: &FenceRecord| {
+        let open = records.iter().filter(|one| one.state == FenceState::TargetWritable);
+        open.filter(|one| one.operation == fence.operation && fence.role == Role::Source)
+            .map(|one| one.namespace.clone())
+            .collect()
+    };
+    let looked_for = records.iter().filter(|record| is_looked_for(record.state));
+    looked_for
+        .filter_map(|record| {
+            Some(Standing {
+                namespace: record.namespace.clone(),
+                identity: record.identity.clone()?,
+                beside: beside(record),
+            })
         })
-        .filter(|record| record.state.is_active())
-        // Its database may be gone, and nothing would ever end this.
-        .filter(|record| record.state != FenceState::TargetAborted)
-        .filter_map(|record| Some((record.namespace.clone(), record.identity.clone()?)))
         .collect()
+}
+
+/// What ends a fence that shuts another engine; not where that would have two sides take writes.
+fn way_out(fence: &Standing) -> String {
+    let fenced = &fence.namespace;
+    if fence.beside.is_empty() {
+        return format!(
+            "release the fence of {fenced} first (a target: enable its writes, or abort it)"
+        );
+    }
+    format!(
+        "take the engine out of the settings. Don't release the fence of {fenced} for it: its \
+         operation has enabled writes of {}, and both would take writes",
+        listed(&fence.beside)
+    )
 }
 
 /// Closes a gate of an engine that is shut: by what the gate itself shows. Needs no evidence.
@@ -131,19 +169,21 @@ fn close(gate: &Gate) {
     }
 }
 
-fn is_double(engine: &EngineName, (fenced, identity): &Standing) -> String {
+fn is_double(engine: &EngineName, fence: &Standing) -> String {
+    let Standing { namespace: fenced, identity, .. } = fence;
     let timeline =
         identity.timeline.map_or_else(String::new, |number| format!(", timeline {number}"));
     format!(
         "engine {engine} is the server that {fenced} was fenced on ({}{timeline}): it is there \
          under another name now. Nothing is admitted on {engine} while that fence stands. Put the \
-         urls back under the names they had and restart, or release the fence of {fenced} first (a \
-         target: enable its writes, or abort it)",
-        identity.engine_id
+         urls back under the names they had and restart, or {}",
+        identity.engine_id,
+        way_out(fence)
     )
 }
 
-fn may_be_double(engine: &EngineName, (fenced, _): &Standing, in_place: bool) -> String {
+fn may_be_double(engine: &EngineName, fence: &Standing, in_place: bool) -> String {
+    let fenced = &fence.namespace;
     let own = fenced.engine();
     let (unseen, whose) = if in_place {
         (String::new(), "its control connection")
@@ -154,8 +194,8 @@ fn may_be_double(engine: &EngineName, (fenced, _): &Standing, in_place: bool) ->
     format!(
         "engine {engine} may be the server that {fenced} was fenced on, under another name: \
          {unseen}engine {engine} does not answer its control connection. Nothing is admitted on \
-         {engine} until it says which server it is. See to {whose}, or release the fence of \
-         {fenced} (a target: enable its writes, or abort it)"
+         {engine} until it says which server it is. See to {whose}, or {}",
+        way_out(fence)
     )
 }
 
@@ -233,12 +273,12 @@ impl Control {
     ) -> BTreeMap<EngineName, String> {
         let mut found = BTreeMap::new();
         seen.unanswered.clear();
-        seen.followed.retain(|(_, fenced)| fences.iter().any(|fence| fence.0 == *fenced));
+        seen.followed.retain(|(_, fenced)| fences.iter().any(|fence| fence.namespace == *fenced));
         for fence in fences {
-            let (own, identity) = (fence.0.engine(), &fence.1);
+            let (own, identity) = (fence.namespace.engine(), &fence.identity);
             let in_place = match (engines.get(own), servers.get(own)) {
                 (Some(engine), Some(server)) if is_the_fenced(server, identity) => {
-                    match bounded(own, engine.identity(&fence.0)).await {
+                    match bounded(own, engine.identity(&fence.namespace)).await {
                         Some(LiveDatabase::Exists(live)) => identity.is_met_by(&live),
                         Some(LiveDatabase::Missing) | None => false,
                     }
@@ -252,7 +292,7 @@ impl Control {
                 let silent = !servers.contains_key(name) && !found.contains_key(name);
                 // Silence takes nothing back: neither what was said, nor that it is shut.
                 let said = seen.last.get(name);
-                let pair = (name.clone(), fence.0.clone());
+                let pair = (name.clone(), fence.namespace.clone());
                 let followed = seen.followed.contains(&pair);
                 let fenced =
                     |server| has_the_fenced(server, identity, followed, seen.last.get(own));
@@ -261,9 +301,9 @@ impl Control {
                 } else if said.is_some_and(|server| is_its_standby(server, identity)) {
                     seen.unanswered.insert(name.clone());
                     seen.followed.insert(pair);
-                } else if silent && (!in_place || shut.contains_key(name)) {
+                } else if silent && (shut.contains_key(name) || !in_place && said.is_none()) {
                     found.insert(name.clone(), may_be_double(name, fence, in_place));
-                } else if silent && !seen.last.contains_key(name) {
+                } else if silent && said.is_none() {
                     seen.unanswered.insert(name.clone());
                 }
             }
@@ -272,10 +312,34 @@ impl Control {
         found
     }
 
-    /// Whether an engine must be asked again: it is shut, hasn't answered, or may be promoted.
-    pub(super) async fn must_look(&self) -> bool {
-        let unanswered = !self.looking.lock().await.unanswered.is_empty();
-        unanswered || !self.gates.shut_engines().is_empty()
+    /// Whether it must be looked again: an engine is shut, hasn't answered, or may be promoted; or
+    /// while a fence stands one says by now that it is another server than before.
+    pub(super) async fn must_look(self: &Arc<Self>) -> bool {
+        if !self.gates.shut_engines().is_empty() {
+            return true;
+        }
+        let gates = self.gates.all();
+        if !gates.iter().any(|gate| is_looked_for(gate.published().policy.state)) {
+            return !self.looking.lock().await.unanswered.is_empty();
+        }
+        let engines = self.engines();
+        // With one engine of each kind there is no other name that it could have.
+        let of_kind = |kind| engines.values().filter(|one| one.has_timelines() == kind).count();
+        if of_kind(true) < 2 && of_kind(false) < 2 {
+            return false;
+        }
+        {
+            let seen = self.looking.lock().await;
+            let may_be_promoted = |name| seen.last.get(name).is_none_or(|last| last.standby);
+            if !seen.unanswered.is_empty() || engines.keys().any(may_be_promoted) {
+                return true;
+            }
+        }
+        let now = self.servers(&engines).await;
+        let seen = self.looking.lock().await;
+        let same =
+            |one: &Server, was: &Server| is_one(&one.run, &was.run) && one.standby == was.standby;
+        now.iter().any(|(name, one)| !seen.last.get(name).is_some_and(|was| same(one, was)))
     }
 
     /// Which server each engine is, as far as they say so in time. All are asked at once.

@@ -5,7 +5,8 @@
 //! a source that was opened beside its target. It is said in the answer's reason, on every surface.
 //!
 //! It decides nothing, and is in no receipt: a replay is told what holds when it is sent. No
-//! invariant is its. Caller: `control/fences/turn.rs`, under the transition lock.
+//! invariant is its. Callers: `control/fences/turn.rs`, under the transition lock; which targets of
+//! an operation take writes is asked by `control/status.rs` and `control/doubles.rs`, too.
 
 use super::answer::{Answer, AnswerCode};
 use super::fences::Control;
@@ -14,11 +15,15 @@ use crate::fence::code::ControlCode;
 use crate::fence::command::{Arguments, Command};
 use crate::fence::record::ValidationResult;
 use crate::fence::state::FenceState;
-use crate::fence::verdict::Overlay;
+use crate::fence::transition::ControlView;
+use crate::store::{Row, StoreError};
 
 impl Control {
     /// The note of an answer; `before` is the state that the command met.
-    pub(super) fn note(
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    pub(super) async fn note(
         &self,
         command: &Command,
         before: FenceState,
@@ -55,7 +60,7 @@ impl Control {
                  proxy when nobody needs it, and make the next target under another name",
                 command.namespace
             )),
-            Arguments::ReleaseSourceWriteFence => self.beside_its_targets(command.operation),
+            Arguments::ReleaseSourceWriteFence => self.beside_its_targets(command.operation).await,
             Arguments::AcquireSourceWriteFence { .. }
             | Arguments::SetSourceReadFence { .. }
             | Arguments::ClearSourceReadFence
@@ -66,39 +71,84 @@ impl Control {
         }
     }
 
-    /// Targets of an operation that take writes, or may: their opening's commit isn't known.
-    /// Sorted by name. Only of this proxy's own store.
-    #[must_use]
-    pub(super) fn writable_targets(&self, operation: OperationId) -> Vec<Namespace> {
-        let may_write = |gate: &crate::gate::registry::Gate| {
-            let policy = &gate.published().policy;
-            let opening = policy.state == FenceState::TargetWriteFenced
-                && policy.overlay == Overlay::Indeterminate;
-            policy.operation == Some(operation)
-                && (policy.state == FenceState::TargetWritable || opening)
-        };
-        let gates = self.gates.all();
-        let mut names: Vec<_> = gates
-            .iter()
-            .filter(|gate| may_write(gate))
-            .map(|gate| gate.namespace().clone())
-            .collect();
+    /// Targets of an operation that take writes, or may: their opening's commit isn't known. Sorted
+    /// by name. By the records of this proxy's own store, and by a marker that is ahead of them:
+    /// what gates say is not asked, because that of an engine that is shut says nothing.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the records can't be listed; nothing is known then.
+    pub(super) async fn writable_targets(
+        &self,
+        operation: OperationId,
+    ) -> Result<Vec<Namespace>, StoreError> {
+        let mut names = Vec::new();
+        for row in self.store.fence_list().await? {
+            let of_another = match row.row() {
+                Row::Good(persisted) => {
+                    persisted.record().is_none_or(|record| record.operation != operation)
+                }
+                // Its marker may say what the row can't.
+                Row::Bad { .. } => false,
+                Row::Absent => true,
+            };
+            if of_another {
+                continue;
+            }
+            let namespace = row.namespace().clone();
+            let truth = self.compared(row, false).await;
+            if self.may_take_writes(&namespace, operation, &truth.view) {
+                names.push(namespace);
+            }
+        }
         names.sort();
-        names
+        Ok(names)
     }
 
-    fn beside_its_targets(&self, operation: OperationId) -> Option<String> {
-        let names = self.writable_targets(operation);
+    fn may_take_writes(
+        &self,
+        namespace: &Namespace,
+        operation: OperationId,
+        view: &ControlView,
+    ) -> bool {
+        let record = match view {
+            ControlView::Record(record) => Some(record.as_ref()),
+            ControlView::UnknownUnavailable { marker, .. } => marker.as_deref(),
+            ControlView::NoRecord { .. } => None,
+        };
+        let in_doubt = || self.known_line(namespace).is_some_and(|line| line.pending().is_some());
+        record.filter(|record| record.operation == operation).is_some_and(|record| {
+            record.state == FenceState::TargetWritable
+                || record.state == FenceState::TargetWriteFenced && in_doubt()
+        })
+    }
+
+    async fn beside_its_targets(&self, operation: OperationId) -> Option<String> {
+        let names = match self.writable_targets(operation).await {
+            Ok(names) => names,
+            Err(error) => {
+                return Some(format!(
+                    "WARNING: it could not be read whether this operation has enabled writes of a \
+                     target too ({error}); look at its targets before clients write here"
+                ));
+            }
+        };
         (!names.is_empty()).then(|| {
-            let names: Vec<_> = names.iter().map(Namespace::to_string).collect();
             format!(
                 "WARNING: this operation has enabled writes of {} too. If this was its source, \
                  both take writes now: fence one of them again under a new operation, and look \
                  what each has that the other hasn't",
-                names.join(", ")
+                listed(&names)
             )
         })
     }
+}
+
+/// Names in one line.
+pub(super) fn listed(names: &[Namespace]) -> String {
+    names.iter().map(Namespace::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Options of a creation that nobody has held against what is there.

@@ -105,8 +105,8 @@ impl Control {
         }
     }
 
-    /// While an engine is shut, looks whether it still has to be; while one hasn't answered,
-    /// whether it must be.
+    /// While an engine is shut, looks whether it still has to be; while a fence stands, whether one
+    /// must be.
     pub(super) async fn look_again(self: &Arc<Self>) {
         if !self.ready() || !self.must_look().await {
             return;

@@ -237,12 +237,12 @@ impl Control {
         Some(Unavailable { detail: Detail::NamespaceIdentityMismatch, reason, marker: None })
     }
 
-    fn sight_from(
+    async fn sight_from(
         &self,
         namespace: &Namespace,
         truth: Reconciled,
         live: Option<Identity>,
-    ) -> Sight {
+    ) -> Result<Sight, StoreError> {
         let (state, revision) = (truth.view.state(), truth.view.revision());
         let marker_consistent =
             truth.view.record().map(|_| truth.repair == crate::store::reconcile::Repair::Nothing);
@@ -260,11 +260,11 @@ impl Control {
         };
         let writable_targets = match &record {
             Some(record) if record.role == Role::Source && state != FenceState::Released => {
-                self.writable_targets(record.operation)
+                self.writable_targets(record.operation).await?
             }
             Some(_) | None => Vec::new(),
         };
-        Sight {
+        Ok(Sight {
             namespace: namespace.clone(),
             state,
             revision,
@@ -279,7 +279,7 @@ impl Control {
             writable_targets,
             marker_consistent,
             server: self.written_by(),
-        }
+        })
     }
 
     /// The view in a command's answer; `None` where there is nothing or nothing can be read.
@@ -290,7 +290,7 @@ impl Control {
     ) -> Option<Sight> {
         let truth = self.truth(namespace, false).await.ok()?;
         let nothing = matches!(truth.view, ControlView::NoRecord { .. }) && live.is_none();
-        (!nothing).then(|| self.sight_from(namespace, truth, live))
+        if nothing { None } else { self.sight_from(namespace, truth, live).await.ok() }
     }
 
     /// What to say of a namespace whose engine isn't configured.
@@ -361,7 +361,7 @@ impl Control {
             Err(error @ StoreError::Corrupt { .. }) => (Vec::new(), Some(error.to_string())),
             Err(error) => return Err(error.into()),
         };
-        let sight = self.sight_from(namespace, truth, live);
+        let sight = self.sight_from(namespace, truth, live).await?;
         Ok(Inspection { sight, receipts, unreadable, silence })
     }
 

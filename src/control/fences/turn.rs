@@ -102,7 +102,7 @@ impl Control {
         {
             Step::Answered(answer) => {
                 let mut answer = *answer;
-                if let Some(note) = self.note(command, story.before.0, &answer) {
+                if let Some(note) = self.note(command, story.before.0, &answer).await {
                     answer.message.get_or_insert(note);
                 }
                 answer.sight = self.sight(&command.namespace, story.live.clone()).await;

@@ -86,6 +86,91 @@ async fn a_standby_that_is_promoted_behind_a_fence_is_closed_under_every_other_n
     assert!(may_write_to(&other, "copy/app"));
 }
 
+/// The proxy was started before the fence: nobody has looked for it when it goes up.
+#[tokio::test]
+async fn a_standby_is_followed_behind_a_fence_that_is_acquired_after_the_start() {
+    let rig = Rig::new().await;
+    let (copy, fork) = (ScriptedEngine::default(), ScriptedEngine::default());
+    copy.standby(true);
+    fork.standby(true);
+    let named = [("old", &rig.engine), ("copy", &copy), ("fork", &fork)];
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    let asked = copy.count("server");
+    next.control.look_again().await;
+    assert_eq!(copy.count("server"), asked, "no fence, no question");
+    // Before the fence: it goes its own way from here on.
+    fork.becomes(Identity { timeline: Some(2), ..identity() });
+    fork.standby(false);
+    next.run(patient(1, 1)).await;
+    next.control.look_again().await;
+    assert!(may_read_from(&next, "copy/app") && may_write_to(&next, "fork/app"));
+    copy.becomes(Identity { timeline: Some(2), ..identity() });
+    copy.standby(false);
+    next.control.look_again().await;
+    assert!(!may_write_to(&next, "copy/app"), "VIOLATION: a promoted standby takes writes");
+}
+
+/// A name that is moved to the fenced server while its fence stands.
+#[tokio::test]
+async fn an_engine_that_becomes_the_fenced_server_behind_a_fence_is_shut() {
+    let rig = Rig::new().await;
+    let moved = ScriptedEngine::default();
+    moved.becomes(other());
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("new", &moved)]));
+    next.control.recover().await.unwrap();
+    next.run(patient(1, 1)).await;
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "new/app"));
+    moved.becomes(identity());
+    next.control.look_again().await;
+    assert!(!may_write_to(&next, "new/app"), "VIOLATION: the fenced server under another name");
+    moved.becomes(other());
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "new/app"));
+}
+
+/// The source is shut down behind its move, and the target's server is slow for a moment.
+#[tokio::test]
+async fn an_engine_that_has_said_who_it_is_stays_open_while_it_is_silent() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let target = ScriptedEngine::default();
+    target.becomes(other());
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("new", &target)]));
+    next.control.recover().await.unwrap();
+    rig.engine.unreachable(true);
+    target.unreachable(true);
+    next.control.look_for_doubles().await.unwrap();
+    assert!(may_write_to(&next, "new/app") && !next.may_write());
+}
+
+/// Whoever reads why an engine is shut isn't told to open the source beside its target.
+#[tokio::test]
+async fn a_release_is_not_advised_where_the_operation_has_enabled_a_target() {
+    for (operation, beside) in [(1, true), (2, false)] {
+        let rig = Rig::new().await;
+        rig.run(patient(1, 1)).await;
+        super::target_words::stored_target(&rig, operation, FenceState::TargetWritable).await;
+        let silent = ScriptedEngine::default();
+        silent.unreachable(true);
+        let named = [("old", &rig.engine), ("alias", &rig.engine), ("new", &silent)];
+        rig.control.replace_engines(engines(named));
+        rig.until("the look", |rig| {
+            let shut = rig.control.gates.shut_engines();
+            shut.values().all(|why| !why.contains("is being asked"))
+        })
+        .await;
+        let shut = rig.control.gates.shut_engines();
+        assert_eq!(shut.len(), 2, "{shut:?}");
+        for why in shut.values() {
+            assert_eq!(why.contains("Don't release the fence of old/app"), beside, "{why}");
+            assert_eq!(why.contains("writes of old/moved"), beside, "{why}");
+            assert_eq!(why.contains("or release the fence of old/app"), !beside, "{why}");
+        }
+    }
+}
+
 /// A target's server that was made from the source's before the fence has its id and a later
 /// timeline, and is open beside it, also behind a look.
 #[tokio::test]
@@ -246,14 +331,14 @@ async fn an_engine_that_did_not_answer_at_the_start_is_asked_until_it_does() {
     let what = "VIOLATION: nobody listens when the fenced server says its other name";
     assert!(!may_write_to(&next, "alias/app") && !may_write_to(&next, "alias/later"), "{what}");
     assert!(may_write_to(&next, "new/app"));
-    // When all have answered, and none is shut, nobody is asked any more.
+    // When all have answered, and none is shut, nobody is asked more than who it is.
     target.unreachable(false);
     alias.becomes(other());
     next.control.look_again().await;
     assert!(may_write_to(&next, "alias/app") && may_write_to(&next, "new/app"));
-    let asked = target.count("server");
+    let asked = (target.count("server"), rig.engine.count("identity"));
     next.control.look_again().await;
-    assert_eq!(target.count("server"), asked);
+    assert_eq!((target.count("server"), rig.engine.count("identity")), (asked.0 + 1, asked.1));
 }
 
 #[tokio::test]

@@ -4,11 +4,11 @@
 use super::targets::{ask, create, created, importer, seal, validated};
 use super::*;
 use crate::fence::command::CommandKind;
-use crate::fence::record::ValidationResult;
+use crate::fence::receipt::Outcome;
+use crate::fence::record::{FenceRecord, ValidationResult};
 use crate::fence::sample;
 use crate::fence::verdict::Purpose;
-use crate::gate::registry::Authority;
-use crate::store::LoadedFence;
+use crate::store::Commit;
 use crate::telemetry::audit;
 use crate::telemetry::trace::tests::Captured;
 
@@ -155,6 +155,57 @@ async fn what_is_legal_of_a_target_names_what_is_no_command_too() {
     assert_eq!(CommandKind::ALL.len(), 11, "a new command has its say in `notes.rs`");
 }
 
+/// A target's record in the store, as another time has left it. No gate knows of it.
+pub(super) async fn stored_target(rig: &Rig, operation: u8, state: FenceState) -> FenceRecord {
+    let mut target = sample::record(state);
+    target.namespace = Namespace::parse("old/moved").unwrap();
+    target.operation = op(operation);
+    target.revision = Revision(1);
+    let ask = sample::command(
+        CommandKind::CreateTargetQuarantined,
+        &sample::view(FenceState::Absent),
+        operation,
+        9,
+    );
+    let ask = Command { namespace: target.namespace.clone(), ..ask };
+    let receipt = sample::receipt(&ask, Outcome::Applied, &target);
+    let next = Some(Box::new(target.clone()));
+    let commit = Commit {
+        namespace: target.namespace.clone(),
+        expected_revision: Revision(0),
+        next,
+        receipt,
+    };
+    rig.store.fence_commit(commit).await.map_err(|_| "refused").unwrap();
+    target
+}
+
+/// Its engine is shut, or gone from the settings: the gate says nothing then, and the record does.
+#[tokio::test]
+async fn a_target_that_takes_writes_is_told_where_its_engine_is_shut() {
+    let rig = Rig::new().await;
+    assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
+    let target = stored_target(&rig, 1, FenceState::TargetWritable).await;
+    let next = rig.restarted();
+    next.control.recover().await.unwrap();
+    let engine = target.namespace.engine().clone();
+    next.control.gates.shut([(engine, "a double".to_owned())].into());
+    next.control.gates.gate(&target.namespace).close_as_unknown();
+    assert_eq!(next.inspect().await.sight.writable_targets, [target.namespace]);
+    let answer = next.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    assert!(words(&answer).contains("both take writes now"), "{}", words(&answer));
+}
+
+/// Where the records can't be read, that is said; it isn't taken for there being none.
+#[tokio::test]
+async fn a_release_that_nobody_could_look_beside_says_so() {
+    let rig = Rig::new().await;
+    rig.store.fail_reads(true);
+    assert!(rig.control.writable_targets(op(1)).await.is_err());
+    rig.store.fail_reads(false);
+    assert_eq!(rig.control.writable_targets(op(1)).await.unwrap(), []);
+}
+
 /// The contract can't refuse it, and the operation must never send it: so it is said, before and
 /// behind.
 #[tokio::test]
@@ -166,12 +217,7 @@ async fn a_release_beside_a_target_that_takes_writes_is_told() {
     ] {
         let rig = Rig::new().await;
         assert_eq!(code(&rig.run(patient(1, 1)).await), ControlCode::Applied);
-        let mut target = sample::record(state);
-        target.namespace = Namespace::parse("old/moved").unwrap();
-        target.operation = op(operation);
-        let gate = rig.control.gates.gate(&target.namespace);
-        let loaded = LoadedFence::of_a_record(target.clone());
-        gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
+        let target = stored_target(&rig, operation, state).await;
         let seen = rig.inspect().await.sight.writable_targets;
         let expected: Vec<_> = told.then(|| target.namespace.clone()).into_iter().collect();
         assert_eq!(seen, expected, "{operation} {state}");
