@@ -91,11 +91,13 @@ pub enum Removable {
     AbortedGate,
     /// What a MySQL engine runs at a login by itself is judged in front of the login.
     LoginText,
+    /// A login to a database with login triggers is judged and waited for as a write is.
+    LoginTriggers,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -134,6 +136,7 @@ impl Removable {
         Self::EventCheck,
         Self::AbortedGate,
         Self::LoginText,
+        Self::LoginTriggers,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -178,6 +181,7 @@ impl Removable {
             Self::EventCheck => "event-check",
             Self::AbortedGate => "aborted-gate",
             Self::LoginText => "login-text",
+            Self::LoginTriggers => "login-triggers",
         }
     }
 

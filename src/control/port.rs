@@ -200,6 +200,15 @@ pub trait EnginePort: Send + Sync {
         statements: &'a [String],
     ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>>;
 
+    /// The names of what the database itself runs at a login, if anything is enabled. An engine
+    /// that has no such thing says so without being asked.
+    fn login_triggers<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Vec<String>, EngineError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// What these backends are doing; those that have ended are absent.
     fn activity<'a>(
         &'a self,

@@ -576,6 +576,9 @@ pub(super) enum GuardBreak {
     None,
     /// Settings go back to their start values.
     Reset,
+    /// PostgreSQL's RESET ALL: the same for the next transaction. The running one keeps its mode,
+    /// and statements behind it in the same text are of the same transaction.
+    ResetDefaults,
     /// A transaction or savepoint ends.
     End,
     /// The statement touches a read-only setting itself (its class is a writer's).
@@ -639,7 +642,7 @@ impl Sum {
         match part.breaks {
             GuardBreak::Reset => self.reset_seen = true,
             GuardBreak::End => self.end_seen = true,
-            GuardBreak::None | GuardBreak::Setting => {}
+            GuardBreak::None | GuardBreak::Setting | GuardBreak::ResetDefaults => {}
         }
     }
 

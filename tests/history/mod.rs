@@ -57,6 +57,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 26] = [
     ("target-programs", include_str!("../../src/control/tests/targets.rs")),
     ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
     ("login-text", include_str!("../holes_mysql.rs")),
+    ("login-triggers", include_str!("../logins_pg.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];

@@ -25,6 +25,13 @@ fn engine_ms(at: EngineTime) -> u64 {
     u64::try_from(at.0 / 1000).unwrap_or(0)
 }
 
+const LOGIN: &str = "a login that the engine works on may run a login trigger of the database; \
+    force does not reach it: wait, or end that backend with pg_terminate_backend";
+
+const LOST_LOGIN: &str = "a login was lost while the engine worked on it, and may run a login \
+    trigger of the database; it counts until this proxy is restarted, or the database's login \
+    triggers are disabled";
+
 const fn why_lost(pid: i32) -> &'static str {
     if pid == 0 {
         "its client is gone and the engine never told its process id; it counts until this proxy \
@@ -82,7 +89,11 @@ impl BlockerReport {
         activity: Option<&Activity>,
     ) -> Self {
         let pid = slot.engine_pid();
-        let (class, why) = if slot.is_abandoned() {
+        let (class, why) = if slot.is_login() && slot.is_abandoned() {
+            ("orphan", LOST_LOGIN)
+        } else if slot.is_login() {
+            ("login", LOGIN)
+        } else if slot.is_abandoned() {
             ("orphan", why_lost(pid))
         } else if slot.stamp().is_some_and(|stamp| stamp.writer) {
             ("writer", "a write admitted before the gate closed has not ended")
@@ -101,6 +112,8 @@ impl BlockerReport {
         activity: Option<&Activity>,
     ) -> Self {
         let named = match Reading::of(slot) {
+            _ if slot.is_login() && slot.is_abandoned() => ("orphan", LOST_LOGIN),
+            _ if slot.is_login() => ("login", LOGIN),
             _ if slot.is_abandoned() => ("orphan", why_lost(slot.engine_pid())),
             Some(Reading::Stream) => ("stream", "a replica's stream is being ended"),
             Some(Reading::Dump) => ("dump", "a dump that began before reads closed has not ended"),
