@@ -308,7 +308,7 @@ async fn run(
     seat.slot().set_engine_pid(pid);
     seat.slot().note_alive(ready.looks);
     drop(seat);
-    let slot = Arc::clone(conversation.seat.slot());
+    let slot = conversation.place();
     let endpoint = Arc::clone(&target.endpoint);
     let _registered = shared.cancels.register(pid, key.clone(), Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
