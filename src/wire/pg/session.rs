@@ -367,7 +367,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
         let found = welcome.parameters.iter().rev().find(|(n, _)| n == name);
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     };
-    conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
+    conversation.own.logged_in(value(b"default_transaction_read_only") == Some("on"));
     let version = value(b"server_version").unwrap_or_default();
     let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     conversation.engine_major = version.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(15);
