@@ -17,7 +17,7 @@ use acceptance::{
 use serde_json::json;
 use support::proxy::uuid;
 use support::wire::{Answer, bind, close, execute, flush, frame, parse, query, sync};
-use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire};
+use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
 
 #[test]
 fn orphan_an_insert_whose_client_is_gone_is_waited_for() {
@@ -413,6 +413,12 @@ fn guard_nothing_a_client_can_say_switches_it_off() {
         "SET TRANSACTION READ WRITE",
         "BEGIN READ WRITE",
         "START TRANSACTION READ WRITE",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE",
+        "BEGIN; BEGIN READ WRITE",
+        "BEGIN READ WRITE; SAVEPOINT a",
+        "BEGIN; SAVEPOINT a; BEGIN READ WRITE",
+        "BEGIN READ WRITE; COMMIT; BEGIN READ WRITE",
+        "BEGIN READ WRITE; COMMIT AND CHAIN",
         "BEGIN; SET TRANSACTION READ WRITE",
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
         "SET default_transaction_read_only = off",
@@ -545,4 +551,211 @@ fn guard_the_sessions_own_setting_comes_back_and_the_client_never_sees_it_move()
     assert_eq!(plain.query("SHOW transaction_read_only").ok().cell(), "off");
     assert!(plain.try_read_frame(PATIENCE / 600).unwrap().is_none(), "a frame nobody asked for");
     assert_eq!(site.rows(), "1");
+}
+
+/// Moves what every session of an engine goes back to, as an operator's freeze does.
+#[track_caller]
+fn freeze(site: &Site<'_>, on: &str) {
+    site.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {on}"));
+    site.sql("SELECT pg_reload_conf()");
+    site.wait_sql("SHOW default_transaction_read_only", on);
+}
+
+/// A session comes to have this default, and the engine takes its writes accordingly.
+#[track_caller]
+fn comes_to(client: &mut Wire, on: &str, what: &str) {
+    let mut last = String::new();
+    let seen = poll(PATIENCE, || {
+        last = client.query("SHOW default_transaction_read_only").ok().cell();
+        (last == on).then_some(())
+    });
+    assert!(seen.is_some(), "{what}: its default is {last}, not {on}");
+    let refused = if on == "on" { "25006" } else { "" };
+    assert_eq!(code(&client.query("INSERT INTO t VALUES (1)")), refused, "{what}");
+}
+
+#[test]
+fn guard_leaves_a_session_to_the_engines_default_whatever_that_has_become() {
+    let cluster = PgCluster::start(Options::default());
+    let engines = vec![Engine::plain("old", &cluster)];
+    let proxy = Proxy::start_with(ProxyOptions { engines, ..ProxyOptions::default() });
+    let site = Site::new(&cluster, &proxy);
+    for (before, behind) in [("off", "on"), ("on", "off")] {
+        freeze(&site, before);
+        let [mut read, mut unguarded, mut own, mut forgets] = [(); 4].map(|()| site.client());
+        let options = format!("-c default_transaction_read_only={before}");
+        let parameters = [("options", options.as_str())];
+        let mut started = Wire::try_connect(proxy.port(), "wire", &site.db, &parameters).unwrap();
+        // What the session says itself is its own, also where nothing changes by it.
+        own.query(&format!("SET default_transaction_read_only = {before}")).ok();
+        forgets.query(&format!("SET default_transaction_read_only = {before}")).ok();
+        forgets.query("DISCARD ALL").ok();
+        unguarded.query("SELECT 1").ok();
+        let operation = site.fence();
+        for client in [&mut read, &mut own, &mut forgets, &mut started] {
+            client.query("SELECT 1").ok();
+            client.query("BEGIN; SAVEPOINT a").ok();
+            assert_eq!(code(&client.query("SELECT 1/0")), "22012");
+            client.query("ROLLBACK TO a").ok();
+            client.query("SELECT 2").ok();
+            client.query("ROLLBACK").ok();
+        }
+        freeze(&site, behind);
+        read.query("SELECT 3").ok();
+        site.unfence(&operation);
+        comes_to(&mut unguarded, behind, "control arm: it was never guarded");
+        comes_to(&mut read, behind, "it read under the fence");
+        comes_to(&mut forgets, behind, "it has taken its own back");
+        comes_to(&mut own, before, "it has set its own");
+        comes_to(&mut started, before, "it was started with its own");
+        // And for the rest of its life.
+        for value in [before, behind] {
+            freeze(&site, value);
+            comes_to(&mut read, value, "long after the fence");
+        }
+    }
+}
+
+/// Drivers begin so (Go's lib/pq every transaction that isn't read-only).
+const READ_WRITE: [&str; 3] = [
+    "BEGIN READ WRITE",
+    "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+    "START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
+];
+
+#[test]
+fn a_read_write_block_that_only_reads_does_not_hold_up_a_drain() {
+    let site = Site::shared();
+    let [mut reads, mut writes] = [(); 2].map(|()| site.client());
+    for client in [&mut reads, &mut writes] {
+        client.query("BEGIN READ WRITE").ok();
+        client.query("SELECT count(*) FROM t").ok();
+    }
+    writes.query("INSERT INTO t VALUES (1)").ok();
+    let body = site.acquire_body(&uuid(), &fail_after(300));
+    let answer = site.acquire(&body);
+    let left = blockers(still_draining(&answer));
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert_eq!(left[0]["engine_pid"], writes.backend_pid(), "the one that wrote: control arm");
+    writes.query("COMMIT").ok();
+    site.acquire_at_last(&body);
+    assert_eq!(reads.query("SELECT count(*) FROM t").ok().cell(), "1");
+    assert_eq!(code(&reads.query("INSERT INTO t VALUES (2)")), "ZF001");
+    reads.query("ROLLBACK").ok();
+    assert_eq!(site.rows(), "1");
+}
+
+/// What a COMMIT runs: a deferred trigger of a temporary table, to which read-only mode lets a
+/// function write.
+const DEFERRED: &str = "
+CREATE FUNCTION deferred() RETURNS trigger LANGUAGE plpgsql VOLATILE AS
+    $f$ BEGIN PERFORM nextval('s'); RETURN NULL; END $f$;
+CREATE FUNCTION filled() RETURNS int LANGUAGE plpgsql VOLATILE AS
+    $f$ BEGIN INSERT INTO mine VALUES (1); RETURN 1; END $f$;
+CREATE VIEW filling AS SELECT filled() AS n;
+";
+
+fn with_temporary(site: &Site<'_>) -> Wire {
+    let mut client = site.client();
+    client.query("CREATE TEMPORARY TABLE mine (n int) ON COMMIT DELETE ROWS").ok();
+    let trigger = "CREATE CONSTRAINT TRIGGER d AFTER INSERT ON mine DEFERRABLE INITIALLY DEFERRED \
+                   FOR EACH ROW EXECUTE FUNCTION deferred()";
+    client.query(trigger).ok();
+    client
+}
+
+#[test]
+fn guard_a_read_write_block_under_a_fence_reads_and_changes_nothing() {
+    let site = guarded_site();
+    site.setup(DEFERRED);
+    let mut client = with_temporary(&site);
+    for (name, sql) in [("b", "BEGIN READ WRITE"), ("s", "SAVEPOINT a"), ("c", "COMMIT")] {
+        client.send_raw(&[parse(name, sql), sync()].concat());
+        client.until_ready().ok();
+    }
+    let operation = site.fence();
+    let runs = |name: &str| [bind("", name, &[]), execute("", 0)].concat();
+    for (number, begin) in READ_WRITE.into_iter().chain(["", "BEGIN; BEGIN READ WRITE"]).enumerate()
+    {
+        let begin_it = |client: &mut Wire| match begin {
+            "" => {
+                client.send_raw(&[runs("b"), sync()].concat());
+                client.until_ready().ok();
+            }
+            text => assert_eq!(client.query(text).ok().status, 'T', "{text}"),
+        };
+        begin_it(&mut client);
+        client.query("SELECT count(*) FROM t").ok();
+        assert_eq!(client.query("SHOW transaction_read_only").ok().cell(), "on");
+        client.query("COMMIT").ok();
+        for sql in ["SELECT n FROM writing", "SELECT n FROM counting", "INSERT INTO t VALUES (1)"] {
+            begin_it(&mut client);
+            assert_eq!(code(&client.query(sql)), "ZF001", "{begin:?} {number}, {sql}");
+            client.query("ROLLBACK").ok();
+        }
+        for unmade in ["SET TRANSACTION READ WRITE", "BEGIN READ WRITE; SELECT n FROM counting"] {
+            begin_it(&mut client);
+            let seen = code(&client.query(unmade));
+            assert!(seen.starts_with("ZF"), "{begin:?}, {unmade}: {seen}");
+            client.query("ROLLBACK").ok();
+        }
+        // Savepoints, and what is begun anew in them.
+        begin_it(&mut client);
+        client.query("SAVEPOINT a").ok();
+        assert_eq!(code(&client.query("SELECT n FROM counting")), "ZF001");
+        client.query("ROLLBACK TO a").ok();
+        client.query("RELEASE a").ok();
+        assert_eq!(code(&client.query("SELECT n FROM counting")), "ZF001");
+        client.query("ROLLBACK").ok();
+        // What the COMMIT runs.
+        begin_it(&mut client);
+        let hold = "DECLARE c CURSOR WITH HOLD FOR SELECT n FROM counting";
+        assert_eq!(code(&client.query(hold)), "ZF001");
+        client.query("ROLLBACK").ok();
+        for savepoint in [false, true] {
+            begin_it(&mut client);
+            if savepoint {
+                client.query("SAVEPOINT a").ok();
+            }
+            client.query("SELECT n FROM filling").ok();
+            assert_eq!(code(&client.query("COMMIT")), "ZF001", "{begin:?}, {savepoint}");
+        }
+    }
+    // In one pipeline, by names as well.
+    for pipeline in [
+        vec![runs("b"), runs("s")],
+        vec![runs("b"), runs("c"), runs("b"), runs("s")],
+        vec![parse("", "BEGIN READ WRITE"), runs(""), runs("s")],
+        vec![runs("b"), parse("", "SELECT n FROM counting"), runs("")],
+    ] {
+        client.send_raw(&[pipeline.concat(), sync()].concat());
+        assert_eq!(code(&client.until_ready()), "ZF008");
+        client.query("ROLLBACK").ok();
+    }
+    assert_unchanged(&site);
+    site.unfence(&operation);
+    // Control arm: with the gate open the COMMIT does run it.
+    client.query("BEGIN READ WRITE; SAVEPOINT a").ok();
+    client.query("SELECT n FROM filling").ok();
+    client.query("COMMIT").ok();
+    assert_eq!(site.sql("SELECT is_called FROM s"), "t");
+}
+
+#[test]
+fn a_long_text_in_another_database_is_none_of_the_fences_for_a_word_in_it() {
+    let (fenced, other) = (Site::shared(), Site::shared());
+    other.setup("CREATE TABLE doc (a text)");
+    let operation = fenced.fence();
+    let insert =
+        |word: &str| format!("INSERT INTO doc VALUES ('{}')", word.repeat(1_200_000 / word.len()));
+    let mut client = other.client();
+    client.extended(&insert("alter ego "), &[]).ok();
+    client.query(&insert("other ego ")).ok();
+    // A string of statements may hold one about the fenced database further on.
+    assert_eq!(code(&client.query(&insert("alter ego "))), "ZF008");
+    let alter = format!("ALTER DATABASE \"{}\" SET work_mem = '1MB' -- ", fenced.db);
+    let text = format!("{alter}{}", "x".repeat(1_200_000));
+    assert_eq!(code(&client.extended(&text, &[])), "ZF008");
+    assert_eq!(other.sql("SELECT count(*) FROM doc"), "2");
+    fenced.unfence(&operation);
 }

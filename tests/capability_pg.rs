@@ -417,6 +417,36 @@ fn an_abort_ends_imports_for_good() {
     assert_eq!(code(&Wire::connect(port, "wire", &db).query("SELECT 1")), "ZF004");
 }
 
+/// What a session runs is cancelled by its own client, whatever it has shown since its login.
+#[track_caller]
+fn is_cancelled(client: &mut Wire, what: &str) {
+    client.send_raw(&wire::query("SELECT pg_sleep(40)"));
+    let pid = client.backend_pid();
+    let asked = format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}");
+    let sleeps = || (PgCluster::shared().sql("postgres", &asked) == "PgSleep").then_some(());
+    assert!(poll(PATIENCE, sleeps).is_some(), "{what}: it doesn't run");
+    client.cancel();
+    assert_eq!(code(&client.until_ready()), "57014", "{what}");
+}
+
+#[test]
+fn a_cancel_finds_a_session_that_has_shown_a_capability_or_given_one_up() {
+    let (target, db) = target();
+    let port = target.proxy.port();
+    let secret = target.secret("import");
+    let mut imports = show(port, &db, &secret).unwrap();
+    is_cancelled(&mut imports, "shown at its login: control arm");
+    imports.query("DISCARD ALL").ok();
+    is_cancelled(&mut imports, "behind DISCARD ALL");
+    let mut imports = Wire::connect(port, "wire", &db);
+    let shows = format!("SET fencewire.capability = '{secret}'");
+    for _ in 0..2 {
+        imports.query(&shows).ok();
+        is_cancelled(&mut imports, "shown by a SET");
+        imports.query("RESET fencewire.capability").ok();
+    }
+}
+
 #[test]
 fn acceptance_18_a_seal_that_forces_rolls_imports_back() {
     let (target, db) = target();

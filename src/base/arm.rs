@@ -63,6 +63,8 @@ pub enum Removable {
     LoneSync,
     /// A transaction with a cursor WITH HOLD, whose query its COMMIT runs, counts as a writer.
     HoldCursor,
+    /// Under a fence no savepoint is set in one program with the BEGIN of a read-write block.
+    ReadWriteBlock,
     /// A PostgreSQL session ends where the engine doesn't skip what it was believed to skip.
     UnclearAnswers,
     /// A console runs nothing for who hasn't shown the admin key.
@@ -97,7 +99,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -123,6 +125,7 @@ impl Removable {
         Self::GuardStatus,
         Self::LoneSync,
         Self::HoldCursor,
+        Self::ReadWriteBlock,
         Self::UnclearAnswers,
         Self::ConsoleLogin,
         Self::CapabilityLife,
@@ -168,6 +171,7 @@ impl Removable {
             Self::GuardStatus => "guard-status",
             Self::LoneSync => "lone-sync",
             Self::HoldCursor => "hold-cursor",
+            Self::ReadWriteBlock => "read-write-block",
             Self::UnclearAnswers => "unclear-answers",
             Self::ConsoleLogin => "console-login",
             Self::CapabilityLife => "capability-life",

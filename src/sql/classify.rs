@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::cache::{Cache, CacheStats, KeyMaker};
 use super::dialect::{Lexing, PgLexing};
-use super::lexer::{TokenKind, Unlexable};
+use super::lexer::{Lexer, TokenKind, Unlexable};
 use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
 use super::statement::{Classified, Detail, Part, Shape, StatementClass, Sum};
 use super::trusted::Trusted;
@@ -343,6 +343,17 @@ impl Classifier {
         }
     }
 
+    /// The same of a PostgreSQL text that can hold one statement only, a Parse's: of other
+    /// databases that speaks by its first word, or not at all.
+    pub fn classify_prefix_of_one(
+        &mut self,
+        prefix: &[u8],
+        lexing: impl Into<PgLexing>,
+    ) -> Classified {
+        let may = may_begin_lifecycle(prefix, lexing.into());
+        Classified::unreadable(may && speaks_of_databases(prefix))
+    }
+
     /// What a text is in a PostgreSQL replication session (a walsender). Its own commands come
     /// first, anything else is SQL as in every session.
     pub fn classify_replication(&mut self, text: &[u8], lexing: impl Into<PgLexing>) -> Classified {
@@ -376,6 +387,26 @@ fn believed() -> Classified {
 fn speaks_of_databases(text: &[u8]) -> bool {
     let holds = |word: &[u8]| text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
     holds(b"database") || holds(b"alter")
+}
+
+/// The first words of statements that may reach other databases.
+const REACHING: &[&str] =
+    &["alter", "comment", "create", "drop", "grant", "reassign", "revoke", "security"];
+
+/// Whether a text's first statement may be one about databases. Where no word is reached, it may.
+/// Rules of lexing move the ends of strings, and none stands in front of the first word.
+fn may_begin_lifecycle(text: &[u8], lexing: PgLexing) -> bool {
+    let mut lexer = Lexer::new(text, lexing);
+    loop {
+        match lexer.next_token() {
+            Ok(Some(token)) if token.kind == TokenKind::Semicolon => {}
+            Ok(Some(token)) => {
+                let word = token.bytes(text);
+                return REACHING.iter().any(|verb| word.eq_ignore_ascii_case(verb.as_bytes()));
+            }
+            Ok(None) | Err(Unlexable) => return true,
+        }
+    }
 }
 
 /// Reads a text and adds up its statements.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mysql::{MyLexing, SessionChange};
+use crate::base::arm::{Removable, removed};
 use crate::base::limits::{CLASSIFIED_DATABASES_MAX, CLASSIFIED_SCHEMAS_MAX, EXECUTED_NAMES_MAX};
 
 /// What a statement may do, as far as its text proves it. Ordered from weakest to strongest.
@@ -19,7 +20,7 @@ use crate::base::limits::{CLASSIFIED_DATABASES_MAX, CLASSIFIED_SCHEMAS_MAX, EXEC
 /// above every non-writer, and what nobody understood is above all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StatementClass {
-    /// `BEGIN`, `COMMIT`, `SAVEPOINT` and their kin, as long as they open nothing read-write.
+    /// `BEGIN`, `COMMIT`, `SAVEPOINT` and their kin, without `AND CHAIN`.
     TransactionControl,
     /// Session state only: `SET`, `LISTEN`, `PREPARE`, the empty program.
     Session,
@@ -118,6 +119,8 @@ impl Shape {
     pub(super) const CAPABILITY: u32 = 1 << 16;
     pub(super) const RESETS_SESSION: u32 = 1 << 17;
     pub(super) const HOLDS_CURSOR: u32 = 1 << 18;
+    pub(super) const OWNS_READ_ONLY: u32 = 1 << 19;
+    pub(super) const DISOWNS_READ_ONLY: u32 = 1 << 20;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -126,7 +129,8 @@ impl Shape {
 
     /// A text that couldn't be read: everything that might be true of it is. But not that it names
     /// the capability, which would have it refused at open gates: a secret in it is found by its
-    /// form (`wire/shared/capability.rs`).
+    /// form (`wire/shared/capability.rs`). Nor that it sets the session's read-only default: what
+    /// the engine reports of that tells.
     pub(super) const fn unreadable() -> Self {
         Self(
             TxEffect::Mixed as u32
@@ -203,7 +207,8 @@ impl Shape {
         self.has(Self::RESET_THEN_MORE)
     }
 
-    /// A statement other than transaction control follows one that ends a transaction or savepoint.
+    /// A statement other than transaction control follows one that ends a transaction or savepoint,
+    /// or begins a read-write one; or a savepoint follows the latter.
     #[must_use]
     pub const fn end_then_more(self) -> bool {
         self.has(Self::END_THEN_MORE)
@@ -278,6 +283,19 @@ impl Shape {
         self.has(Self::RESETS_SESSION)
     }
 
+    /// PostgreSQL: some statement sets `default_transaction_read_only` for the session.
+    #[must_use]
+    pub const fn owns_read_only(self) -> bool {
+        self.has(Self::OWNS_READ_ONLY)
+    }
+
+    /// PostgreSQL: some statement puts `default_transaction_read_only` back to what it was at the
+    /// session's start.
+    #[must_use]
+    pub const fn disowns_read_only(self) -> bool {
+        self.has(Self::DISOWNS_READ_ONLY)
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
@@ -312,6 +330,8 @@ impl fmt::Debug for Shape {
             .field("holds_cursor", &self.holds_cursor())
             .field("sets_capability", &self.sets_capability())
             .field("resets_session", &self.resets_session())
+            .field("owns_read_only", &self.owns_read_only())
+            .field("disowns_read_only", &self.disowns_read_only())
             .finish()
     }
 }
@@ -333,6 +353,8 @@ pub struct Detail {
     /// A lifecycle statement reaches databases it doesn't name in a readable way, or a text that
     /// couldn't be read speaks of some.
     pub any_database: bool,
+    /// PostgreSQL: that is only because the text wasn't read, or not to its end.
+    pub unread: bool,
     /// MySQL only; empty for PostgreSQL.
     pub my: MyDetail,
 }
@@ -485,6 +507,7 @@ impl Detail {
             executes: both(&self.executes, &other.executes),
             databases: self.databases.clone(),
             any_database: self.any_database || other.any_database,
+            unread: self.unread && other.unread,
             my: self.my.or(&other.my),
         };
         for name in &other.databases {
@@ -512,7 +535,8 @@ pub struct Classified {
 impl Classified {
     /// A text that can't be read as the engine would read it, or not to its end.
     pub(super) fn unreadable(any_database: bool) -> Self {
-        let detail = any_database.then(|| Arc::new(Detail { any_database, ..Detail::default() }));
+        let detail = Detail { any_database, unread: true, ..Detail::default() };
+        let detail = any_database.then(|| Arc::new(detail));
         Self { class: StatementClass::Unprovable, shape: Shape::unreadable(), detail }
     }
 
@@ -581,6 +605,9 @@ pub(super) enum GuardBreak {
     ResetDefaults,
     /// A transaction or savepoint ends.
     End,
+    /// A block begins that isn't read-only: neither may anything run in it, nor a savepoint be set,
+    /// before the guard is in force there.
+    ReadWriteBlock,
     /// The statement touches a read-only setting itself (its class is a writer's).
     Setting,
 }
@@ -620,6 +647,7 @@ pub(super) struct Sum {
     bits: u32,
     reset_seen: bool,
     end_seen: bool,
+    read_write_seen: bool,
     /// Filled by the classifier while it goes through the statements.
     pub(super) detail: Detail,
 }
@@ -635,6 +663,8 @@ impl Sum {
             self.set(self.reset_seen, Shape::RESET_THEN_MORE);
             self.set(self.end_seen, Shape::END_THEN_MORE);
         }
+        let marks = part.tx == TxEffect::Savepoint && !removed(Removable::ReadWriteBlock);
+        self.set(self.read_write_seen && marks, Shape::END_THEN_MORE);
         self.set(part.commits, Shape::COMMITS);
         self.set(part.lexing, Shape::CHANGES_LEXING);
         self.bits |= part.extra;
@@ -642,6 +672,7 @@ impl Sum {
         match part.breaks {
             GuardBreak::Reset => self.reset_seen = true,
             GuardBreak::End => self.end_seen = true,
+            GuardBreak::ReadWriteBlock => (self.end_seen, self.read_write_seen) = (true, true),
             GuardBreak::None | GuardBreak::Setting | GuardBreak::ResetDefaults => {}
         }
     }

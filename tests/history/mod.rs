@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 27] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 28] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -45,6 +45,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 27] = [
     ("guard-status", include_str!("../../src/wire/pg/tests/implicit.rs")),
     ("lone-sync", include_str!("../../src/wire/pg/tests/implicit.rs")),
     ("hold-cursor", include_str!("../../src/wire/pg/tests/settings.rs")),
+    ("read-write-block", include_str!("../../src/wire/pg/tests/settings.rs")),
     ("unclear-answers", include_str!("../../src/wire/pg/tests/skipping.rs")),
     ("fresh-rights", include_str!("../engine_mysql/connect.rs")),
     ("lock-identity", include_str!("../../src/control/tests/locks.rs")),

@@ -49,6 +49,7 @@ pub(super) fn calls(text: Phrase<'_>, trusted: &Trusted) -> Part {
             _ => continue,
         };
         sum.class = sum.class.strongest(part.class);
+        sum.extra |= part.extra;
         sum.lexing |= part.lexing;
         if part.breaks != sum.breaks && part.class.is_writer() {
             sum.breaks = part.breaks;

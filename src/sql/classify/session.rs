@@ -27,7 +27,9 @@ pub(super) fn touch(setting: &[u8], harmless: StatementClass) -> Part {
         return Part { lexing: true, ..Part::of(StatementClass::Unprovable) };
     }
     if is_one_of(GUARD) {
-        return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
+        let default = setting.eq_ignore_ascii_case(GUARD[0].as_bytes());
+        let extra = if default { Shape::OWNS_READ_ONLY } else { 0 };
+        return Part { breaks: GuardBreak::Setting, extra, ..Part::of(StatementClass::Write) };
     }
     Part { lexing: is_one_of(LEXING), ..Part::of(harmless) }
 }
@@ -59,7 +61,13 @@ pub(super) fn set(text: Phrase<'_>) -> Part {
     }
     let assigns = text.is(at + 1, "to") || text.bytes(at + 1) == b"=";
     if assigns || text.is_kind(at + 1, TokenKind::Dot) {
-        return touch_named(text, at);
+        let part = touch_named(text, at);
+        return match (text.is(1, "local"), text.is(at + 2, "default")) {
+            // Its transaction ends it.
+            (true, _) => Part { extra: part.extra & !Shape::OWNS_READ_ONLY, ..part },
+            (false, true) => disown(part),
+            (false, false) => part,
+        };
     }
     if text.is_any(at, &["transaction", "characteristics"]) {
         return mode(text.rest(at));
@@ -82,7 +90,8 @@ pub(super) fn set(text: Phrase<'_>) -> Part {
 fn mode(text: Phrase<'_>) -> Part {
     let of_session = !text.is(0, "transaction") && text.has_pair("read", "only");
     if of_session || text.has_pair("read", "write") {
-        return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
+        let extra = if text.is(0, "transaction") { 0 } else { Shape::OWNS_READ_ONLY };
+        return Part { breaks: GuardBreak::Setting, extra, ..Part::of(StatementClass::Write) };
     }
     if text.is(0, "transaction") {
         Part::of(StatementClass::TransactionControl)
@@ -92,7 +101,19 @@ fn mode(text: Phrase<'_>) -> Part {
 }
 
 const fn back_to_start_values(breaks: GuardBreak) -> Part {
-    Part { breaks, lexing: true, extra: Shape::RESETS_SESSION, ..Part::of(StatementClass::Session) }
+    Part {
+        breaks,
+        lexing: true,
+        extra: Shape::RESETS_SESSION | Shape::DISOWNS_READ_ONLY,
+        ..Part::of(StatementClass::Session)
+    }
+}
+
+/// The setting goes back to what it was at the session's start.
+const fn disown(part: Part) -> Part {
+    let owns = part.extra & Shape::OWNS_READ_ONLY != 0;
+    let disowns = if owns { Shape::DISOWNS_READ_ONLY } else { 0 };
+    Part { extra: part.extra & !Shape::OWNS_READ_ONLY | disowns, ..part }
 }
 
 /// `RESET ALL`, `RESET setting` and the forms with more words.
@@ -109,7 +130,7 @@ pub(super) fn reset(text: Phrase<'_>) -> Part {
     if text.len() > 2 && text.is_any(1, &["time", "session", "transaction"]) {
         return Part::of(StatementClass::Session);
     }
-    touch_named(text, 1)
+    disown(touch_named(text, 1))
 }
 
 /// `DISCARD ALL` resets every setting, and ends its transaction at once; the other forms drop

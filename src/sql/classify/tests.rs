@@ -409,6 +409,47 @@ fn large_texts_go_by_their_verbs() {
     assert!(prefix.detail().is_none());
     assert_eq!(prefix.class(), StatementClass::Unprovable);
     assert!(prefix.shape().end_then_more() && prefix.shape().commits());
+    for (text, any) in [
+        ("insert into t values ('alter database", false),
+        (" ;; /* alter */ -- x\n update t set a = 'database", false),
+        ("(select 'alter database", false),
+        ("/* x */ Alter Database d", true),
+        ("-- x\n;reassign owned by r to s; -- alter", true),
+        ("security label on database d is", true),
+        ("/* database", true),
+        ("create table t (a text)", false),
+    ] {
+        let prefix = classifier().classify_prefix_of_one(text.as_bytes(), PgLexing::STANDARD);
+        assert_eq!(prefix.detail().is_some_and(|detail| detail.any_database), any, "{text}");
+        assert_eq!(prefix.class(), StatementClass::Unprovable, "{text}");
+    }
+}
+
+#[test]
+fn who_owns_the_read_only_default() {
+    for (text, owns, disowns) in [
+        ("set default_transaction_read_only = on", true, false),
+        ("set session Default_Transaction_Read_Only to off", true, false),
+        ("set \"default_transaction_read_only\" = on", true, false),
+        ("set session characteristics as transaction read only", true, false),
+        ("set session characteristics as transaction read write", true, false),
+        ("select set_config('default_transaction_read_only', 'on', false)", true, false),
+        ("set local default_transaction_read_only = on", false, false),
+        ("set default_transaction_read_only to default", false, true),
+        ("reset default_transaction_read_only", false, true),
+        ("reset all", false, true),
+        ("discard all", false, true),
+        ("close all; unlisten *; reset all", false, true),
+        ("set transaction read write", false, false),
+        ("set transaction_read_only = on", false, false),
+        ("reset search_path", false, false),
+        ("set search_path to default", false, false),
+        ("insert into t values (1)", false, false),
+        ("select 'open", false, false),
+    ] {
+        let shape = of(text).shape();
+        assert_eq!((shape.owns_read_only(), shape.disowns_read_only()), (owns, disowns), "{text}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Transaction control.
 //!
 //! Purpose: what each statement does to the transaction, and which of them open something
-//! read-write (W18): those are writers whatever their form.
+//! read-write. The design's W18 has all of these be writers; here `BEGIN … READ WRITE` is none,
+//! because drivers begin every transaction so: what comes in such a block has the guard in front,
+//! as in one from before a fence. `AND CHAIN` stays one.
 
 use super::super::lexer::TokenKind;
 use super::super::statement::{GuardBreak, Part, StatementClass, TxEffect};
@@ -11,13 +13,11 @@ fn control(tx: TxEffect, breaks: GuardBreak) -> Part {
     Part { tx, breaks, ..Part::of(StatementClass::TransactionControl) }
 }
 
-/// `BEGIN`, `START TRANSACTION`: a writer when it asks for read-write.
+/// `BEGIN`, `START TRANSACTION`. Inside a block the engine warns, and takes the mode all the same.
 pub(super) fn begin(text: Phrase<'_>) -> Part {
-    let mut part = control(TxEffect::Begin, GuardBreak::None);
-    if text.has_pair("read", "write") {
-        part.class = StatementClass::Write;
-    }
-    part
+    let read_write = text.has_pair("read", "write");
+    let breaks = if read_write { GuardBreak::ReadWriteBlock } else { GuardBreak::None };
+    control(TxEffect::Begin, breaks)
 }
 
 /// `AND CHAIN` without `NO`: the next transaction inherits the mode, so it may be read-write.

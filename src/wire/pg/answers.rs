@@ -168,7 +168,7 @@ fn rule(
         b'C' => {
             conversation.owed.completed();
             if let Some(entry) = conversation.owed.front_mut() {
-                entry.confirmed |= body.starts_with(b"SET");
+                entry.confirmed |= body.starts_with(b"SET") || body.starts_with(b"RESET");
             }
             usual
         }
@@ -217,6 +217,9 @@ fn reported(
     }
     if let Some(entry) = conversation.owed.front() {
         conversation.prepared.failed(entry.number);
+    }
+    if !mine {
+        conversation.own.failed();
     }
     error(conversation, body, mine, ours && whole, out)
 }
@@ -290,14 +293,13 @@ fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling
     let Some((value, _)) = frame::text(rest) else { return Ruling::Pass };
     match name {
         b"default_transaction_read_only" => {
+            let on = value == b"on";
             if mine {
+                conversation.own.reported_to_us(on);
                 return Ruling::Drop;
             }
-            // Under a fence a client sets it to off at most, unseen: an on is that taken back.
-            let back = conversation.guard_on && value == b"on";
-            conversation.own_read_only =
-                if back { conversation.own_read_only_before } else { value == b"on" };
-            if back && !conversation.own_read_only {
+            let opaque = conversation.owed.front().is_some_and(|entry| entry.opaque);
+            if !conversation.own.reported(on, conversation.guard_on, opaque) {
                 return Ruling::Drop;
             }
         }

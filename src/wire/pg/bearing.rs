@@ -11,6 +11,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
 use crate::gate::admission::Seat;
@@ -31,7 +33,12 @@ pub(crate) struct Bearing {
     waits: bool,
     /// Slots of seats that were left: whoever found one there before may still give orders to it.
     former: Orders,
+    /// The slot of the seat that the session has now, for who must always find that one.
+    place: Option<Place>,
 }
+
+/// Where a session sits, also once it has taken another seat.
+pub(crate) type Place = Arc<ArcSwap<Slot>>;
 
 #[derive(Debug, Clone, Copy)]
 enum Next {
@@ -129,6 +136,16 @@ impl Conversation {
     fn sit(&mut self, seat: Arc<Seat>) {
         let left = std::mem::replace(&mut self.seat, seat);
         self.bearing.former.left(left.slot(), self.seat.slot());
+        if let Some(place) = &self.bearing.place {
+            place.store(Arc::clone(self.seat.slot()));
+        }
+    }
+
+    /// Where this session sits, from now on to its end.
+    pub(crate) fn place(&mut self) -> Place {
+        let slot = self.seat.slot();
+        let place = || Arc::new(ArcSwap::new(Arc::clone(slot)));
+        Arc::clone(self.bearing.place.get_or_insert_with(place))
     }
 
     /// Takes the orders that were given to this session, each with the generation below which it

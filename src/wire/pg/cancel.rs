@@ -12,7 +12,8 @@ use dashmap::DashMap;
 use subtle::ConstantTimeEq as _;
 
 use crate::base::ids::Generation;
-use crate::gate::slot::{Order, Slot};
+use crate::gate::slot::Order;
+use crate::wire::pg::bearing::Place;
 use crate::wire::pg::endpoint::Endpoint;
 
 /// What proves that a cancel comes from the session's own client. Does not print.
@@ -41,7 +42,8 @@ impl fmt::Debug for CancelKey {
 struct Target {
     key: CancelKey,
     endpoint: Arc<Endpoint>,
-    slot: Arc<Slot>,
+    /// A session that shows a capability, or gives one up, takes another seat.
+    place: Place,
 }
 
 /// All sessions by their backend's process id. Engines may share a process id, keys don't.
@@ -65,9 +67,9 @@ impl Cancels {
         pid: i32,
         key: CancelKey,
         endpoint: Arc<Endpoint>,
-        slot: Arc<Slot>,
+        place: Place,
     ) -> Registered {
-        let target = Target { key: key.clone(), endpoint, slot };
+        let target = Target { key: key.clone(), endpoint, place };
         self.sessions.entry(pid).or_default().push(target);
         Registered { cancels: Arc::clone(self), pid, key }
     }
@@ -83,14 +85,16 @@ impl Cancels {
             targets.iter().find(same).cloned()
         });
         let Some(target) = target else { return };
-        if target.slot.held_since_ms().is_some() {
+        let slot = target.place.load();
+        if slot.held_since_ms().is_some() {
             // The engine has nothing of it: its session answers (W20).
-            target.slot.order(Order::CANCEL_HELD, Generation(0));
+            slot.order(Order::CANCEL_HELD, Generation(0));
             return;
         }
-        if !target.slot.is_running() {
+        if !slot.is_running() {
             return;
         }
+        drop(slot);
         if let Err(error) = target.endpoint.cancel(pid, key).await {
             tracing::warn!(%error, "a cancel request could not be delivered");
         }

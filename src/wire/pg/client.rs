@@ -270,12 +270,14 @@ impl Message<'_, '_, '_> {
 
     /// Classifies a text and resolves what SQL EXECUTE names.
     fn judge(&mut self, text: &[u8], whole: bool) -> Judged {
+        let one = self.header.tag == b'P';
         let conversation = &*self.conversation;
         let lexing = conversation.lexing;
         self.desk.classifier.for_engine(conversation.engine_major);
         // Under rules that may have changed on the way a text can't be read either.
         let certain = !conversation.lexing_uncertain || conversation.owed.is_empty();
         let classified = match (conversation.mode, whole && certain) {
+            (_, false) if one => self.desk.classifier.classify_prefix_of_one(text, lexing),
             (_, false) => self.desk.classifier.classify_prefix(text, lexing),
             (Mode::Sql, true) => self.desk.classifier.classify(text, lexing),
             (Mode::LogicalReplication | Mode::PhysicalReplication, true) => {
@@ -368,9 +370,12 @@ impl Message<'_, '_, '_> {
                 let guarded = entry == Entry::Guarded;
                 let conversation = &mut *self.conversation;
                 let may_commit = writes(conversation);
+                let alone = conversation.owed.is_empty() && conversation.status == Status::Idle;
                 let entry = conversation.owed.simple(Whose::Client);
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
+                entry.opaque |= class == StatementClass::Unprovable;
+                conversation.own.runs(traits, alone);
                 note(conversation, traits, detail);
                 self.desk.counters.program(class);
                 Ruling::Statement
@@ -435,7 +440,10 @@ impl Message<'_, '_, '_> {
             if !(named || detail.any_database && gate.may_be_meant()) {
                 continue;
             }
-            if let Err(refusal) = enter_at(conversation, gate, self.desk.now_ms) {
+            if let Err(mut refusal) = enter_at(conversation, gate, self.desk.now_ms) {
+                if detail.unread {
+                    refusal.denial = Denial::Unprovable;
+                }
                 if conversation.lease.is_none() {
                     for (_, lease) in conversation.elsewhere.drain() {
                         lease.unused();
@@ -561,7 +569,10 @@ impl Message<'_, '_, '_> {
         let traits = Traits { holds_cursor: false, ..known.traits };
         match self.begin_extended(class, traits, None) {
             Ok(_) => {
-                note(self.conversation, traits, None);
+                let conversation = &mut *self.conversation;
+                let alone = conversation.owed.has_one() && conversation.status == Status::Idle;
+                conversation.own.runs(traits, alone);
+                note(conversation, traits, None);
                 Ruling::Statement
             }
             Err(ruling) => ruling,
@@ -614,6 +625,7 @@ impl Message<'_, '_, '_> {
                 };
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
+                entry.opaque |= class == StatementClass::Unprovable;
                 Ok(entry.number)
             }
             Err(refusal) => match self.hold(refusal) {
@@ -659,6 +671,7 @@ fn enter_at(
 /// Notes what a forwarded program changes in the session.
 fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>) {
     conversation.lexing_uncertain |= traits.changes_lexing;
+    conversation.own.forwarded(traits);
     if traits.opens_cursor {
         conversation.seat.set_cursor(true);
     }

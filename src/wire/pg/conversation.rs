@@ -22,6 +22,7 @@ use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
 use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::owed::{self, Behind, Owed, Whose};
+use crate::wire::pg::own_setting::{OwnSetting, SET_READ_ONLY};
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
@@ -71,9 +72,6 @@ enum Armed {
     NotYet,
 }
 
-const SET_READ_ONLY: &str = "SET default_transaction_read_only = on";
-const SET_READ_WRITE: &str = "SET default_transaction_read_only = off";
-
 /// The session's state.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -100,14 +98,15 @@ pub(crate) struct Conversation {
     /// A program that may change the lexing rules is on its way.
     pub(crate) lexing_uncertain: bool,
     /// The client's own `default_transaction_read_only`.
-    pub(crate) own_read_only: bool,
-    /// What it was when the guard was last set. With the guard on, a transaction that is rolled
-    /// back has the engine report the guard's value once more: not the client's, which is this.
-    pub(crate) own_read_only_before: bool,
+    pub(crate) own: OwnSetting,
     /// The guard has set it on this session, and must undo that once writes are open.
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
     pub(crate) guard_dropped: bool,
+    /// In this pipeline a block may have been begun, or made, read-write under the guard: until the
+    /// next program's guard is in force in it no savepoint may be set, which would hold the guard
+    /// of all that follows and be given up by COMMIT.
+    pub(crate) block_unguarded: bool,
     /// A transaction may have been begun behind that, or without a guard: it isn't read-only from
     /// its beginning, whatever its lease's generation is.
     pub(crate) dropped_in_block: bool,
@@ -170,10 +169,10 @@ impl Conversation {
             lexing: PgLexing::from_parameters("on", "UTF8"),
             engine_major: 15,
             lexing_uncertain: false,
-            own_read_only: false,
-            own_read_only_before: false,
+            own: OwnSetting::default(),
             guard_on: false,
             guard_dropped: false,
+            block_unguarded: false,
             dropped_in_block: false,
             guard_ready: false,
             guard_tries: 0,
@@ -252,7 +251,7 @@ impl Conversation {
             }
         };
         if begins {
-            self.guard_dropped = false;
+            (self.guard_dropped, self.block_unguarded) = (false, false);
         }
         if guard == Guard::On && self.escapes_guard(class, traits) {
             self.unused(fresh);
@@ -263,6 +262,8 @@ impl Conversation {
         }
         if traits.breaks_guard {
             self.guard_dropped |= guard == Guard::On;
+            self.block_unguarded |=
+                guard == Guard::On && matches!(traits.tx, TxEffect::Begin | TxEffect::Mixed);
             self.dropped_in_block = true;
         }
         pass(fault::point("wire.after_admission"));
@@ -302,7 +303,9 @@ impl Conversation {
 
     /// Whether a guarded statement could run after another one switched the guard off.
     fn escapes_guard(&self, class: StatementClass, traits: Traits) -> bool {
-        let behind = self.guard_dropped && class != StatementClass::TransactionControl;
+        let marks = matches!(traits.tx, TxEffect::Savepoint | TxEffect::Mixed);
+        let behind = self.guard_dropped && class != StatementClass::TransactionControl
+            || self.block_unguarded && marks && !removed(Removable::ReadWriteBlock);
         // The next transaction of the same string begins by the session's settings, which what
         // ran before (a function behind a view) may have changed.
         let inside = traits.reset_then_more || traits.end_then_more;
@@ -322,7 +325,7 @@ impl Conversation {
             (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
             (Guard::On, Status::Idle) => {
                 self.guard_on = true;
-                self.own_read_only_before = self.own_read_only;
+                self.own.guarded();
                 (Whose::Guard, SET_READ_ONLY)
             }
             (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),
@@ -330,8 +333,7 @@ impl Conversation {
                 self.guard_on = false;
                 // At the fault point it is a setting that the engine doesn't know.
                 let undone = match fault::point("wire.undo") {
-                    Ok(()) if self.own_read_only => SET_READ_ONLY,
-                    Ok(()) => SET_READ_WRITE,
+                    Ok(()) => self.own.undo(),
                     Err(_) => "SET fencewire_injected = off",
                 };
                 (Whose::Undo, undone)
@@ -366,7 +368,8 @@ impl Conversation {
         self.guard_ready &= entry.is_lone();
         match entry.whose {
             Whose::Guard => self.guard_answered(!done),
-            Whose::Undo if !done => self.fail_undo(),
+            Whose::Undo if done => self.own.undone(),
+            Whose::Undo => self.fail_undo(),
             // Behind a Sync that stood alone: its ROLLBACK met nothing, so that Sync did end what
             // was open, and committed it. Nobody may be told that it was rolled back.
             Whose::Own if self.doubted && !entry.failed => self.forced = Forced::No,
@@ -677,6 +680,7 @@ impl Conversation {
         self.status = status;
         self.doubted = false;
         self.lexing_uncertain = false;
+        self.own.settled(status);
         if status != Status::Open {
             self.seat.set_cursor(false);
         }

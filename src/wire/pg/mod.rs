@@ -19,6 +19,7 @@ pub mod fuzzing;
 pub(crate) mod held;
 pub(crate) mod options;
 pub(crate) mod owed;
+pub(crate) mod own_setting;
 pub(crate) mod prepared;
 pub(crate) mod refusal;
 pub(crate) mod relay;

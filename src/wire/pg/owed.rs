@@ -118,6 +118,8 @@ pub(crate) struct Entry {
     pub(crate) failed: bool,
     /// It may commit something when it ends.
     pub(crate) may_commit: bool,
+    /// Nothing is known of what it may do.
+    pub(crate) opaque: bool,
     /// Its number in the session's sequence of programs.
     pub(crate) number: u64,
 }
@@ -143,6 +145,7 @@ impl Entry {
             refused: None,
             failed: false,
             may_commit: false,
+            opaque: false,
             number,
         }
     }
@@ -160,6 +163,7 @@ impl Entry {
         self.flushed |= next.flushed;
         self.guarded |= next.guarded;
         self.may_commit |= next.may_commit;
+        self.opaque |= next.opaque;
         self.refused = self.refused.take().or(next.refused);
         self.number = next.number;
     }
@@ -249,6 +253,11 @@ impl Owed {
     /// Whether no answer is to come, but perhaps to Syncs that do nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.programs == 0
+    }
+
+    /// Whether one program is owed, and no more.
+    pub(crate) const fn has_one(&self) -> bool {
+        self.programs == 1
     }
 
     /// Whether so much is owed that nothing more may be sent. Syncs that do nothing count as well:

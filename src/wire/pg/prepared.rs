@@ -27,6 +27,10 @@ pub(crate) struct Traits {
     pub(crate) holds_cursor: bool,
     /// Settings are behind it as they were at the login, the capability among them.
     pub(crate) resets_session: bool,
+    /// It sets `default_transaction_read_only` for the session.
+    pub(crate) owns_read_only: bool,
+    /// It puts that back to what it was at the login.
+    pub(crate) disowns_read_only: bool,
 }
 
 impl Traits {
@@ -42,6 +46,8 @@ impl Traits {
             opens_cursor: false,
             holds_cursor: false,
             resets_session: false,
+            owns_read_only: false,
+            disowns_read_only: false,
         }
     }
 
@@ -57,6 +63,8 @@ impl Traits {
             opens_cursor: true,
             holds_cursor: true,
             resets_session: false,
+            owns_read_only: false,
+            disowns_read_only: false,
         }
     }
 
@@ -72,6 +80,8 @@ impl Traits {
             opens_cursor: shape.opens_cursor(),
             holds_cursor: shape.holds_cursor(),
             resets_session: shape.resets_session(),
+            owns_read_only: shape.owns_read_only(),
+            disowns_read_only: shape.disowns_read_only(),
         }
     }
 }
@@ -427,6 +437,8 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         opens_cursor: one.opens_cursor || other.opens_cursor,
         holds_cursor: one.holds_cursor || other.holds_cursor,
         resets_session: one.resets_session || other.resets_session,
+        owns_read_only: one.owns_read_only || other.owns_read_only,
+        disowns_read_only: one.disowns_read_only && other.disowns_read_only,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }

@@ -379,7 +379,7 @@ async fn run(ready: Ready<'_>, shared: &Arc<Shared>, counters: &Arc<WorkerCounte
     seat.slot().set_engine_pid(pid);
     seat.slot().note_alive(ready.looks);
     drop(seat);
-    let slot = Arc::clone(conversation.seat.slot());
+    let slot = conversation.place();
     let endpoint = Arc::clone(&target.endpoint);
     let _registered = shared.cancels.register(pid, key.clone(), Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
@@ -438,7 +438,7 @@ fn learn(conversation: &mut Conversation, welcome: &Welcome) {
         let found = welcome.parameters.iter().rev().find(|(n, _)| n == name);
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     };
-    conversation.own_read_only = value(b"default_transaction_read_only") == Some("on");
+    conversation.own.logged_in(value(b"default_transaction_read_only") == Some("on"));
     let version = value(b"server_version").unwrap_or_default();
     let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     conversation.engine_major = version.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(15);

@@ -38,6 +38,7 @@ mod settings;
 mod skipping;
 
 const GUARD: &str = "SET default_transaction_read_only = on";
+const UNDO: &str = "RESET default_transaction_read_only";
 
 struct Stage {
     gate: Arc<Gate>,
@@ -400,10 +401,10 @@ fn w17_the_guard_goes_before_and_its_answers_are_swallowed() {
         answer.extend(ready(b'I'));
         stage.engine(&answer);
         assert_eq!(stage.told(), ["A", "C", "ZI"], "a notification passes");
-        assert!(!stage.conversation.own_read_only, "the client's own value is kept");
+        assert!(!stage.conversation.own.value(), "the client's own value is kept");
         stage.open();
         stage.client(&query("SELECT 2"));
-        let mut expected = stage.own("SET default_transaction_read_only = off");
+        let mut expected = stage.own(UNDO);
         expected.extend(query("SELECT 2"));
         assert_eq!(stage.sent(), expected, "undone at the first program after opening");
     });

@@ -218,7 +218,7 @@ fn inside_a_transaction_nothing_is_shown_and_behind_a_pipeline_it_waits() {
 }
 
 fn runs_behind(stage: &mut Stage, secret: &str) {
-    let undo = stage.own("SET default_transaction_read_only = off");
+    let undo = stage.own(UNDO);
     stage.client(&query("SELECT 1"));
     assert_eq!(stage.sent(), [undo, query("SELECT 1")].concat());
     let record = apply(stage, FenceState::TargetWriteFenced, 1);
@@ -232,6 +232,23 @@ fn runs_behind(stage: &mut Stage, secret: &str) {
     stage.engine(&ended(b'I'));
     assert_eq!(stage.sent(), query(STAND_IN));
     assert!(secret.starts_with("fwc_"));
+}
+
+/// Cancels look there whether something runs.
+#[test]
+fn w23_the_place_of_a_session_is_the_seat_that_it_has_now() {
+    let mut stage = Stage::new(usize::MAX);
+    let place = stage.conversation.place();
+    let secret = issued(&stage, FenceState::TargetQuarantined);
+    show(&mut stage, &secret);
+    let sits = |stage: &Stage| Arc::ptr_eq(&place.load(), stage.conversation.seat.slot());
+    assert!(sits(&stage), "behind a SET");
+    stage.client(&query("SELECT 1"));
+    assert!(place.load().is_running(), "what runs is seen");
+    stage.engine(&[done("SELECT 1"), ready(b'I')].concat());
+    stage.client(&query("DISCARD ALL"));
+    stage.engine(&[done("DISCARD ALL"), ready(b'I')].concat());
+    assert!(sits(&stage), "behind DISCARD ALL");
 }
 
 #[test]

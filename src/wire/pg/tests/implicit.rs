@@ -229,7 +229,7 @@ fn w17_the_guard_is_not_undone_where_a_transaction_may_be_open() {
         assert_eq!(stage.sent(), query("SELECT 3"));
         stage.engine(&[error("XX000", "unexpected state STARTED"), ready(b'I')].concat());
         stage.client(&query("SELECT 4"));
-        let undo = stage.own("SET default_transaction_read_only = off");
+        let undo = stage.own(UNDO);
         assert_eq!(stage.sent(), [undo, query("SELECT 4")].concat());
     });
 }
