@@ -20,6 +20,7 @@ on_both!(
     a_name_that_is_not_known_moves_no_session_around_the_fence,
     two_names_in_one_text_move_no_session_around_the_fence,
     a_procedure_moves_no_session_around_the_fence,
+    a_name_prepared_nobody_knows_where_writes_nothing_under_the_fence,
     an_answer_to_a_command_without_one_ends_the_session,
 );
 
@@ -165,6 +166,24 @@ fn a_procedure_moves_no_session_around_the_fence(flavour: MyFlavour) {
     let called = client.query("CALL moves()");
     assert_eq!(called.error.is_none(), flavour == MyFlavour::MariaDb, "{called:?}");
     rig.stays_out(&mut client);
+}
+
+/// Prepared where the default schema isn't known, it writes to what was the default one then.
+fn a_name_prepared_nobody_knows_where_writes_nothing_under_the_fence(flavour: MyFlavour) {
+    let rig = Rig::new(flavour);
+    let mut client = rig.client(&rig.db);
+    drop(client.query("PREPARE b FROM 'DO 1'; EXECUTE b"));
+    client.query("PREPARE s FROM 'INSERT INTO t VALUES (777)'").ok();
+    client.query(&format!("USE {}", rig.other)).ok();
+    let before = rig.everything();
+    rig.fence();
+    let executed = client.query("EXECUTE s");
+    assert_eq!(rig.everything(), before, "VIOLATION: {executed:?}");
+    assert_eq!(executed.code(), 9701);
+    // Prepared where it is known, it is the other schema's, which is open.
+    rig.cluster.sql(&rig.other, "CREATE TABLE t (n int)");
+    client.query("PREPARE s FROM 'INSERT INTO t VALUES (777)'").ok();
+    client.query("EXECUTE s").ok();
 }
 
 /// MariaDB answers a piece of a parameter where the password has expired, MySQL a command that is

@@ -120,8 +120,9 @@ const UNKNOWN_DATABASE: (u16, &str) = (1049, "42000");
 const STOPPING: (u16, &str) = (1053, "08S01");
 const NETWORK: (u16, &str) = (1158, "08S01");
 const INSECURE: (u16, &str) = (3159, "HY000");
-/// A client's own number, by the design: the connection behind the proxy can't be made.
-const UNREACHABLE: (u16, &str) = (2003, "HY000");
+/// The connection behind the proxy can't be made. Not the client libraries' own 2003: MariaDB's
+/// take what comes with a number from 2000 to 2999, or from 5000 to 5999, for a damaged packet.
+const UNREACHABLE: (u16, &str) = NETWORK;
 
 /// Serves one connection to its end. `client` is its address for people.
 ///
