@@ -118,6 +118,9 @@ impl Shape {
     pub(super) const CAPABILITY: u32 = 1 << 16;
     pub(super) const RESETS_SESSION: u32 = 1 << 17;
     pub(super) const HOLDS_CURSOR: u32 = 1 << 18;
+    pub(super) const ONLY_LIFTS: u32 = 1 << 19;
+    /// What is true of a text only if it is by each reading.
+    const IN_EACH: u32 = Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -278,17 +281,25 @@ impl Shape {
         self.has(Self::RESETS_SESSION)
     }
 
+    /// MySQL: a single statement that does nothing but lift the session's own read-only setting,
+    /// from the next transaction on: `SET SESSION TRANSACTION READ WRITE`,
+    /// `SET tx_read_only = 0`.
+    #[must_use]
+    pub const fn only_lifts_read_only(self) -> bool {
+        self.has(Self::ONLY_LIFTS) && self.single()
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
         let any = self.0 | other.0;
-        let kept = any & !(Self::TX_MASK | Self::EMPTY | Self::SINGLE);
+        let kept = any & !(Self::TX_MASK | Self::IN_EACH);
         let tx = if self.0 & Self::TX_MASK == other.0 & Self::TX_MASK {
             self.0 & Self::TX_MASK
         } else {
             TxEffect::Mixed as u32
         };
-        Self(kept | tx | (both & (Self::EMPTY | Self::SINGLE)))
+        Self(kept | tx | (both & Self::IN_EACH))
     }
 }
 
@@ -312,6 +323,7 @@ impl fmt::Debug for Shape {
             .field("holds_cursor", &self.holds_cursor())
             .field("sets_capability", &self.sets_capability())
             .field("resets_session", &self.resets_session())
+            .field("only_lifts_read_only", &self.only_lifts_read_only())
             .finish()
     }
 }

@@ -134,6 +134,9 @@ fn rule(
             }
         }
         Seen::Failed(errno) => {
+            if conversation.owed == Some(Whose::Savepoint) {
+                conversation.guard.note_no_savepoint(errno);
+            }
             let denial = match conversation.owed {
                 Some(Whose::Client { .. }) => denial(conversation, errno, head),
                 Some(_) | None => None,
