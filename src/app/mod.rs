@@ -503,12 +503,14 @@ fn start_workers(
         cancels: Arc::new(Cancels::default()),
         sessions: Arc::clone(&sessions),
     };
+    let killer = Arc::new(ControlKiller::new(Arc::clone(control)));
     let mysql = mysql::session::Shared {
         gates: Arc::clone(gates),
         directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
         denials,
         sessions: Arc::clone(&sessions),
-        killer: Arc::new(ControlKiller::new(Arc::clone(control))),
+        killer: Arc::clone(&killer) as Arc<dyn mysql::session::Killer>,
+        login_texts: killer,
         own_key: own_key(&config),
     };
     let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };

@@ -197,6 +197,9 @@ pub const ACCEPT_RETRY_MS: u64 = 50;
 /// Statements of one MySQL engine that are being stopped at the same time; the others wait for
 /// their turn. Fewer than [`CONTROL_CONNECTIONS_MAX`], which drains need as well.
 pub const KILLS_AT_ONCE: usize = 4;
+/// How long a login under a closed gate waits for the engine's `init_connect`, in milliseconds;
+/// then what the engine said last counts.
+pub const LOGIN_TEXT_TIMEOUT_MS: u64 = 2_000;
 /// How long a CancelRequest may take to be delivered to the engine.
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.

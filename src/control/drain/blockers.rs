@@ -6,7 +6,7 @@
 //!
 //! Callers: `control/drain.rs`; `control/orphans.rs` and `control/status.rs` for their parts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Run;
@@ -17,7 +17,7 @@ use crate::control::answer::{BlockerReport, DrainReport};
 use crate::control::port::EnginePort;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
 use crate::gate::drain::{Drain, Reading};
-use crate::gate::registry::Gate;
+use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Slot;
 
 /// An instant of the engine's clock, in milliseconds since the Unix epoch.
@@ -170,6 +170,22 @@ pub(in crate::control) fn proxy_view(
     ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
 }
 
+/// Backends of live sessions at the other gates of a namespace's engine, for a census of the run
+/// `now`: of those only that are known to be of it.
+fn elsewhere(gates: &Gates, namespace: &Namespace, now: &EngineRun) -> HashSet<i32> {
+    let mut others = gates.all();
+    others.retain(|gate| {
+        let other = gate.namespace();
+        other.engine() == namespace.engine() && other != namespace
+    });
+    let slots = others.iter().flat_map(|gate| gate.sessions());
+    slots
+        .filter(|slot| !slot.is_abandoned() && slot.run().is_some_and(|run| run.is_same_run(now)))
+        .map(|slot| slot.engine_pid())
+        .filter(|pid| *pid != 0)
+        .collect()
+}
+
 /// The engine's word about some sessions' backends; `None` where it isn't asked or doesn't answer.
 pub(in crate::control) async fn activity_of(
     engine: &dyn EnginePort,
@@ -195,7 +211,11 @@ impl Run<'_> {
     pub(super) fn proxy_view(&self, now: &EngineRun) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
         let view = proxy_view(&self.gate, &self.drain, sole_path, now);
-        ProxyView { is_import: self.is_import(), ..view }
+        let elsewhere = match self.engine.reaches_every_database() {
+            true => elsewhere(&self.control.gates, &self.line.namespace, now),
+            false => HashSet::new(),
+        };
+        ProxyView { is_import: self.is_import(), elsewhere, ..view }
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.
