@@ -1,5 +1,5 @@
-//! What clients of MariaDB and MySQL go on doing while a schema of their engine is closed: theirs or
-//! another one. Dumps, uncommitted work, XA branches, pools, imports.
+//! What clients of MariaDB and MySQL go on doing while a schema of their engine is closed, theirs
+//! or another one. Dumps, uncommitted work, XA branches, pools, imports.
 //!
 //! The fence is held all the while: behind each what it must stop is tried as well.
 
