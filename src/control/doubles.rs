@@ -116,8 +116,8 @@ fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
     identity.timeline.is_some() != engine.has_timelines()
 }
 
-/// Whether a fence in this state is one whose server is looked for. That of an aborted target isn't:
-/// its database may be gone, and nothing would ever end this.
+/// Whether a fence in this state is one whose server is looked for. That of an aborted target
+/// isn't: its database may be gone, and nothing would ever end this.
 fn is_looked_for(state: FenceState) -> bool {
     state.is_active() && state != FenceState::TargetAborted
 }
