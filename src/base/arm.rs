@@ -89,11 +89,13 @@ pub enum Removable {
     EventCheck,
     /// An aborted target's gate is asked by what may name it: without it, by what does alone.
     AbortedGate,
+    /// Who was a standby of a fence's server when the fence went up is remembered.
+    StandbyFollow,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -131,6 +133,7 @@ impl Removable {
         Self::TargetIdentity,
         Self::EventCheck,
         Self::AbortedGate,
+        Self::StandbyFollow,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -174,6 +177,7 @@ impl Removable {
             Self::TargetIdentity => "target-identity",
             Self::EventCheck => "event-check",
             Self::AbortedGate => "aborted-gate",
+            Self::StandbyFollow => "standby-follow",
         }
     }
 
