@@ -517,6 +517,10 @@ impl Control {
         // made from here on start closed.
         let shut = self.gates.shut_engines();
         let mut gates = self.gates.all();
+        // What an earlier engine of a name has said of databases isn't said of the new one's.
+        for gate in gates.iter().filter(|gate| !old.contains_key(gate.namespace().engine())) {
+            gate.set_gone(false);
+        }
         gates.retain(|gate| shut.contains_key(gate.namespace().engine()));
         gates.iter().for_each(|gate| close(gate));
         self.store_engines(engines);
