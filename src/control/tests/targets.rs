@@ -503,7 +503,7 @@ async fn acceptance_18_a_question_is_answered_at_the_owners_revision_only() {
         (ReadError::Writes { statement: 1, words: words() }, ControlCode::CapabilityRequired),
         (ReadError::Sql { statement: 1, words: words() }, ControlCode::PreconditionFailed),
         (
-            ReadError::ImportedCode { what: "views", rights: "is a superuser" },
+            ReadError::ImportedCode { what: "views", rights: "is a superuser".to_owned() },
             ControlCode::CapabilityRequired,
         ),
         (ReadError::TooManyRows, ControlCode::PreconditionFailed),
