@@ -91,11 +91,13 @@ pub enum Removable {
     AbortedGate,
     /// Who was a standby of a fence's server when the fence went up is remembered.
     StandbyFollow,
+    /// An import has not ended while what ran before this process was there runs on.
+    OlderPrograms,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -134,6 +136,7 @@ impl Removable {
         Self::EventCheck,
         Self::AbortedGate,
         Self::StandbyFollow,
+        Self::OlderPrograms,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -178,6 +181,7 @@ impl Removable {
             Self::EventCheck => "event-check",
             Self::AbortedGate => "aborted-gate",
             Self::StandbyFollow => "standby-follow",
+            Self::OlderPrograms => "older-programs",
         }
     }
 

@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 26] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 27] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -57,6 +57,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 26] = [
     ("target-programs", include_str!("../../src/control/tests/targets.rs")),
     ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
     ("standby-follow", include_str!("../../src/control/tests/doubles.rs")),
+    ("older-programs", include_str!("../engine_mysql/census.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];

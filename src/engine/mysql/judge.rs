@@ -7,6 +7,9 @@
 //! says so, or when it has a lock on one of its tables. Sessions with another default schema can
 //! write here too; where the engine doesn't show their table locks (MariaDB without the
 //! `metadata_lock_info` plugin) this census doesn't see them, and the engine lock alone does.
+//! Behind an import's seal that lock is given back. So whoever has been running something since
+//! before this process was there counts then, whatever its schema: an earlier process may have
+//! admitted it to the import, and its next statement may write here.
 //!
 //! Who is left out, and why that is safe: our own threads, by id and run; the server's daemons,
 //! which are no sessions; replication's senders, which only read the log (counted as streams); the
@@ -55,6 +58,8 @@ pub(super) struct Thread {
     /// The first table of the schema on which it has that lock.
     pub(super) table: Option<String>,
     pub(super) own: bool,
+    /// It has been busy since before this process was there.
+    pub(super) elder: bool,
 }
 
 /// One prepared XA branch that isn't shown to belong elsewhere.
@@ -77,7 +82,7 @@ pub(super) struct Observed {
 
 impl Thread {
     /// A client's session that runs something, as opposed to waiting for its client.
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         !matches!(self.command.as_str(), "Sleep" | "Daemon") && !self.is_stream()
     }
 
@@ -98,6 +103,11 @@ impl Thread {
         self.state == "Waiting for table metadata lock"
             && self.transaction.is_none()
             && self.lock == TableLock::None
+    }
+
+    /// An applier of replication, which is nobody's session: it has no peer.
+    pub(super) fn is_applier(&self) -> bool {
+        self.user == "system user" && self.client.is_empty()
     }
 
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.
@@ -155,7 +165,8 @@ pub(super) fn judge(
         let orphan = orphan_at(thread, view);
         orphans_left += usize::from(orphan.is_some());
         let session = view.sessions.get(&key(thread.id));
-        let counted = orphan.is_some() || session.is_some() || observed.is_here(thread);
+        let elder = view.is_import && thread.elder;
+        let counted = orphan.is_some() || session.is_some() || elder || observed.is_here(thread);
         if thread.own || !counted {
             continue;
         }
@@ -165,6 +176,7 @@ pub(super) fn judge(
         let why = match (orphan, session) {
             (Some(_), _) => Some(Why::Orphan),
             (None, Some(session)) => proxied(thread, *session, old, &mut counts),
+            (None, None) if elder && !observed.is_here(thread) => Some(Why::OlderProgram),
             (None, None) => {
                 let run = identity.server_start;
                 let waits = observed.locked && thread.waits_for_a_table();
