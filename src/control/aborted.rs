@@ -3,9 +3,9 @@
 //! Purpose: nothing ends an aborted target, and its gate stays closed to whoever names it. But
 //! programs that may name anything are asked for there too, in every database of its server. Once
 //! the engine itself says that there is no such database, they reach nothing of it. The engine is
-//! asked behind a start, and after such a program came by: then for all aborted targets that it has,
-//! since the program was refused by the first in its way and would be by the next. An engine that
-//! doesn't answer has said nothing: what it said last counts (invariant 4).
+//! asked behind a start, and after such a program came by: then for all aborted targets that it
+//! has, since the program was refused by the first in its way and would be by the next. An engine
+//! that doesn't answer has said nothing: what it said last counts (invariant 4).
 //!
 //! Callers: `control/orphans.rs`, now and then. It changes no record and no policy.
 
@@ -18,8 +18,8 @@ use crate::fence::state::FenceState;
 use crate::gate::registry::Gate;
 
 impl Control {
-    /// Asks once for each aborted target of engines where one has been in the way of something since
-    /// the last look.
+    /// Asks once for each aborted target of engines where one has been in the way of something
+    /// since the last look.
     ///
     /// # Cancel safety
     /// Cancel safe: those that weren't asked for are when they are in the way again.

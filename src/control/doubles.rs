@@ -18,12 +18,13 @@
 //! | a later timeline of it   | as below       | as below                | as below              |
 //! | another server           | open           | left                    | left                  |
 //!
-//! "Own engine seen": under the fence's own name the fenced server answers, with the fenced database
-//! in it. "Left" is what it was: an engine that is new, or was shut, stays shut. A later timeline is
-//! the fenced server (promoted) where that engine is followed, or the own name leads to it too; it is
-//! another server (forked before the fence) elsewhere. Followed is whose last word, when the fence's
-//! first command was about to be committed or at any time behind it, was a standby's: so that command
-//! asks them all before it, and a look takes up what was said before it hears what is said now.
+//! "Own engine seen": under the fence's own name the fenced server answers, with the fenced
+//! database in it. "Left" is what it was: an engine that is new, or was shut, stays shut. A later
+//! timeline is the fenced server (promoted) where that engine is followed, or the own name leads
+//! to it too; elsewhere it is another server (forked before the fence). Followed is whose last
+//! word, when the fence's first command was about to be committed or at any time behind it, was a
+//! standby's: so that command asks them all before it, and a look takes up what was said before
+//! it hears what is said now.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
 //! engine is shut or a fence stands, `control/fences/turn.rs` before a fence goes up, `app` after a
@@ -201,8 +202,8 @@ fn is_of_another_kind(engine: &dyn EnginePort, identity: &Identity) -> bool {
     identity.timeline.is_some() != engine.has_timelines()
 }
 
-/// Whether a fence in this state is one whose server is looked for. That of an aborted target isn't:
-/// its database may be gone, and nothing would ever end this.
+/// Whether a fence in this state is one whose server is looked for. That of an aborted target
+/// isn't: its database may be gone, and nothing would ever end this.
 fn is_looked_for(state: FenceState) -> bool {
     state.is_active() && state != FenceState::TargetAborted
 }
@@ -290,7 +291,8 @@ fn may_be_double(
     };
     format!(
         "engine {engine} {may_be}: {unseen}engine {engine} does not answer its control \
-         connection. Nothing is admitted on {engine} until it says which server it is. See to {whose}, or {}",
+         connection. Nothing is admitted on {engine} until it says which server it is. See to \
+         {whose}, or {}",
         way_out(fence)
     )
 }

@@ -580,8 +580,8 @@ fn overtaken(body: &Value) -> Option<String> {
     (then != "-" && now != "-" && then != now).then(|| {
         if !is_replayed(body) {
             return format!(
-                "OVERTAKEN: this command took effect at revision {at} ({then}), and a later command \
-                 has changed the fence while it drained. What holds is {now}."
+                "OVERTAKEN: this command took effect at revision {at} ({then}), and a later \
+                 command has changed the fence while it drained. What holds is {now}."
             );
         }
         format!(

@@ -287,11 +287,12 @@ impl Control {
         let Decided { replaces, mut next, receipt, drains } = decided;
         let kind = command.kind();
         let changes = next.is_some();
-        if changes && goes_up(kind) {
-            if let Err(error) = self.hear_of_standbys(&command.namespace).await {
-                self.settle_gate(line, truth).await;
-                return Some(Step::answered(unread(line, request, &error)));
-            }
+        if changes
+            && goes_up(kind)
+            && let Err(error) = self.hear_of_standbys(&command.namespace).await
+        {
+            self.settle_gate(line, truth).await;
+            return Some(Step::answered(unread(line, request, &error)));
         }
         if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));

@@ -70,8 +70,8 @@ struct Elders {
     run: EngineTime,
     /// Our first connection to it.
     first: u32,
-    /// Those that were busy at each look; none was taken where it is `None`. Bounded by the server's
-    /// threads.
+    /// Those that were busy at each look; none was taken where it is `None`. Bounded by the
+    /// server's threads.
     unended: Option<HashSet<u32>>,
 }
 
@@ -138,8 +138,9 @@ impl Connections {
         lock(&self.own).iter().any(|(own, start)| *own == thread && same_run(*start, run))
     }
 
-    /// Which of these busy threads have been busy whenever it was looked, and were there before this
-    /// process's first connection to the run: what they run, an earlier process may have admitted.
+    /// Which of these busy threads have been busy whenever it was looked, and were there before
+    /// this process's first connection to the run: what they run, an earlier process may
+    /// have admitted.
     pub(super) fn elders(&self, run: EngineTime, busy: HashSet<u32>) -> HashSet<u32> {
         match &mut *lock(&self.elders) {
             Some(elders) if same_run(elders.run, run) => elders.still(busy),
