@@ -373,7 +373,7 @@ impl Conversation {
             // Behind a Sync that stood alone: its ROLLBACK met nothing, so that Sync did end what
             // was open, and committed it. Nobody may be told that it was rolled back.
             Whose::Own if self.doubted && !entry.failed => self.forced = Forced::No,
-            Whose::Client | Whose::Own | Whose::Undo => {}
+            Whose::Client | Whose::Own => {}
         }
     }
 
