@@ -95,11 +95,15 @@ pub enum Removable {
     LoginText,
     /// A login to a database with login triggers is judged and waited for as a write is.
     LoginTriggers,
+    /// Who was a standby of a fence's server when the fence went up is remembered.
+    StandbyFollow,
+    /// An import has not ended while what ran before this process was there runs on.
+    OlderPrograms,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -140,6 +144,8 @@ impl Removable {
         Self::AbortedGate,
         Self::LoginText,
         Self::LoginTriggers,
+        Self::StandbyFollow,
+        Self::OlderPrograms,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -186,6 +192,8 @@ impl Removable {
             Self::AbortedGate => "aborted-gate",
             Self::LoginText => "login-text",
             Self::LoginTriggers => "login-triggers",
+            Self::StandbyFollow => "standby-follow",
+            Self::OlderPrograms => "older-programs",
         }
     }
 

@@ -79,6 +79,16 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Whether a later command has changed the fence while this one's drain ran: it waits for
+    /// nothing any more.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        let (Some(receipt), Some(sight)) = (&self.receipt, &self.sight) else { return false };
+        self.code == AnswerCode::Control(ControlCode::Draining)
+            && sight.state != FenceState::UnknownUnavailable
+            && sight.state != receipt.state_after
+    }
+
     pub(super) fn refused(refusal: ControlRefusal) -> Self {
         Self {
             code: AnswerCode::Control(refusal.code),

@@ -8,10 +8,27 @@
 //! fenced (invariant 4). Otherwise one that is silent at a start is open, and asked until it has
 //! answered. While a fence stands each is asked now and then whether it is what it was.
 //!
+//! What an engine said last counts until it says something else, however long it is silent:
+//!
+//! | its last word            | says it now    | silent, own engine seen | silent, it isn't seen |
+//! | ------------------------ | -------------- | ----------------------- | --------------------- |
+//! | none                     | -              | left, and asked on      | shut                  |
+//! | the fenced server        | shut           | shut                    | shut                  |
+//! | a standby of it          | open, followed | left, and asked on      | shut                  |
+//! | a later timeline of it   | as below       | as below                | as below              |
+//! | another server           | open           | left                    | left                  |
+//!
+//! "Own engine seen": under the fence's own name the fenced server answers, with the fenced
+//! database in it. "Left" is what it was: an engine that is new, or was shut, stays shut. A later
+//! timeline is the fenced server (promoted) where that engine is followed, or the own name leads
+//! to it too; elsewhere it is another server (forked before the fence). Followed is whose last
+//! word, when the fence's first command was about to be committed or at any time behind it, was a
+//! standby's: so that command asks them all before it, and a look takes up what was said before
+//! it hears what is said now.
+//!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
-//! engine is shut or a fence stands, `app` after a reload. Closing needs no evidence; opening
-//! takes the engine's own word, or the end of the fence: what an engine said last counts until it
-//! says something else.
+//! engine is shut or a fence stands, `control/fences/turn.rs` before a fence goes up, `app` after a
+//! reload. Closing needs no evidence; opening takes the engine's own word, or the end of the fence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -21,6 +38,7 @@ use std::time::Duration;
 use super::fences::{Control, Engines};
 use super::notes::listed;
 use super::port::{EnginePort, LiveDatabase, Server};
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
 use crate::base::run::EngineRun;
@@ -49,6 +67,30 @@ pub(super) struct Seen {
     unanswered: BTreeSet<EngineName>,
     /// Engines that were standbys of a fence's server while that fence stood.
     followed: BTreeSet<(EngineName, Namespace)>,
+    /// Something was heard that no look has gone by yet.
+    news: bool,
+}
+
+impl Seen {
+    /// Takes up what engines say. Who was a standby when a fence went up is remembered before the
+    /// word of its promotion takes that one's place.
+    fn hear(&mut self, fences: &[Standing], servers: &BTreeMap<EngineName, Server>) {
+        self.follow(fences);
+        self.last.extend(servers.iter().map(|(name, server)| (name.clone(), server.clone())));
+        self.follow(fences);
+        self.followed.retain(|(_, fenced)| fences.iter().any(|one| one.namespace == *fenced));
+    }
+
+    fn follow(&mut self, fences: &[Standing]) {
+        if removed(Removable::StandbyFollow) {
+            return;
+        }
+        for Standing { namespace, identity, .. } in fences {
+            let standbys = self.last.iter().filter(|(_, last)| is_its_standby(last, identity));
+            let pairs = standbys.map(|(name, _)| (name.clone(), namespace.clone()));
+            self.followed.extend(pairs);
+        }
+    }
 }
 
 /// What one look goes by.
@@ -109,6 +151,50 @@ fn is_one(one: &EngineRun, other: &EngineRun) -> bool {
 /// Whether a server is a standby of the fenced one, which may be promoted behind the fence.
 fn is_its_standby(server: &Server, identity: &Identity) -> bool {
     server.standby && server.run.engine_id == identity.engine_id
+}
+
+/// What one engine is beside one fence. The table is the module's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// The fenced server: it is shut.
+    Fenced,
+    /// It may be, for all that it says: it is shut.
+    MayBe,
+    /// Open, or shut by the other fences; it must be asked again.
+    AskedOn,
+    /// Another server, for all that it has ever said.
+    Another,
+}
+
+/// What is known of one engine beside one fence.
+pub(super) struct Known<'a> {
+    /// What it has ever said last.
+    pub(super) said: Option<&'a Server>,
+    /// That this is longer ago than the question that was just asked.
+    pub(super) silent: bool,
+    /// It was shut before it was asked.
+    pub(super) shut: bool,
+    /// It was a standby of the fenced server while the fence stood.
+    pub(super) followed: bool,
+    /// The fence's own engine is seen to be the one that was fenced.
+    pub(super) in_place: bool,
+    /// What the fence's own engine said last.
+    pub(super) own: Option<&'a Server>,
+}
+
+pub(super) fn beside(identity: &Identity, known: &Known<'_>) -> Beside {
+    let fenced = |said| has_the_fenced(said, identity, known.followed, known.own);
+    let is_standby = known.said.is_some_and(|said| is_its_standby(said, identity));
+    let may_become = is_standby || known.said.is_none();
+    if known.said.is_some_and(fenced) {
+        Beside::Fenced
+    } else if known.silent && (known.shut || !known.in_place && may_become) {
+        Beside::MayBe
+    } else if may_become {
+        Beside::AskedOn
+    } else {
+        Beside::Another
+    }
 }
 
 /// Whether an engine can't be the fenced one, by its kind alone.
@@ -182,9 +268,21 @@ fn is_double(engine: &EngineName, fence: &Standing) -> String {
     )
 }
 
-fn may_be_double(engine: &EngineName, fence: &Standing, in_place: bool) -> String {
+fn may_be_double(
+    engine: &EngineName,
+    fence: &Standing,
+    (in_place, said): (bool, Option<&Server>),
+) -> String {
     let fenced = &fence.namespace;
     let own = fenced.engine();
+    let standby = said.is_some_and(|said| is_its_standby(said, &fence.identity));
+    let may_be = if standby {
+        format!(
+            "was a standby of the server that {fenced} was fenced on, and may be promoted by now"
+        )
+    } else {
+        format!("may be the server that {fenced} was fenced on, under another name")
+    };
     let (unseen, whose) = if in_place {
         (String::new(), "its control connection")
     } else {
@@ -192,9 +290,9 @@ fn may_be_double(engine: &EngineName, fence: &Standing, in_place: bool) -> Strin
         (unseen, "the control connections of both")
     };
     format!(
-        "engine {engine} may be the server that {fenced} was fenced on, under another name: \
-         {unseen}engine {engine} does not answer its control connection. Nothing is admitted on \
-         {engine} until it says which server it is. See to {whose}, or {}",
+        "engine {engine} {may_be}: {unseen}engine {engine} does not answer its control \
+         connection. Nothing is admitted on {engine} until it says which server it is. See to \
+         {whose}, or {}",
         way_out(fence)
     )
 }
@@ -212,15 +310,20 @@ impl Control {
         self: &Arc<Self>,
     ) -> Result<Arc<BTreeMap<EngineName, String>>, StoreError> {
         let mut seen = self.looking.lock().await;
-        let fences = standing(&self.store.fence_list().await?);
+        let mut fences = standing(&self.store.fence_list().await?);
         // At the start they are asked in any case, so that sessions are known to be of these runs.
         let asks = !fences.is_empty() || !self.ready();
         // One sight of the engines for the whole look: one that comes meanwhile stays shut.
         let engines = self.engines();
         let before = self.gates.shut_engines();
         let servers = if asks { self.servers(&engines).await } else { BTreeMap::new() };
+        if asks {
+            // Behind the answers: who was promoted since a fence went up was heard before it did.
+            fences = standing(&self.store.fence_list().await?);
+        }
+        seen.hear(&fences, &servers);
         seen.last.retain(|engine, _| engines.contains_key(engine));
-        seen.last.extend(servers.iter().map(|(engine, server)| (engine.clone(), server.clone())));
+        seen.news = false;
         let answers = Answers { servers: &servers, shut: &before };
         let found = self.doubles(&fences, &engines, answers, &mut seen).await;
         for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
@@ -240,6 +343,39 @@ impl Control {
             }
         }
         Ok(self.gates.shut_engines())
+    }
+
+    /// Before a fence goes up: asks who is a standby of the server that it will stand on, so that
+    /// one that is promoted behind it is known, and one that was promoted before is another server.
+    /// Takes two seconds per question at most, and up to two more while a look is under way.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the fences that stand can't be listed; nothing was heard then.
+    pub(super) async fn hear_of_standbys(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+    ) -> Result<(), StoreError> {
+        let mut engines = self.engines();
+        let Some(kind) = engines.get(namespace.engine()).map(|own| own.has_timelines()) else {
+            return Ok(());
+        };
+        engines.retain(|_, engine| engine.has_timelines() == kind);
+        if engines.len() < 2 {
+            return Ok(());
+        }
+        let servers = self.servers(&engines).await;
+        let patience = Duration::from_millis(limits::RECOVERY_SERVER_MS);
+        // Whoever looks so long has asked them by itself, and its words count.
+        if let Ok(mut seen) = tokio::time::timeout(patience, self.looking.lock()).await {
+            // Behind the answers, as in a look.
+            let fences = standing(&self.store.fence_list().await?);
+            seen.hear(&fences, &servers);
+            seen.news = true;
+        }
+        Ok(())
     }
 
     /// Publishes what the store knows of a namespace whose engine isn't shut any more. Where that
@@ -273,7 +409,6 @@ impl Control {
     ) -> BTreeMap<EngineName, String> {
         let mut found = BTreeMap::new();
         seen.unanswered.clear();
-        seen.followed.retain(|(_, fenced)| fences.iter().any(|fence| fence.namespace == *fenced));
         for fence in fences {
             let (own, identity) = (fence.namespace.engine(), &fence.identity);
             let in_place = match (engines.get(own), servers.get(own)) {
@@ -289,22 +424,26 @@ impl Control {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
-                let silent = !servers.contains_key(name) && !found.contains_key(name);
-                // Silence takes nothing back: neither what was said, nor that it is shut.
                 let said = seen.last.get(name);
-                let pair = (name.clone(), fence.namespace.clone());
-                let followed = seen.followed.contains(&pair);
-                let fenced =
-                    |server| has_the_fenced(server, identity, followed, seen.last.get(own));
-                if said.is_some_and(fenced) {
-                    found.insert(name.clone(), is_double(name, fence));
-                } else if said.is_some_and(|server| is_its_standby(server, identity)) {
-                    seen.unanswered.insert(name.clone());
-                    seen.followed.insert(pair);
-                } else if silent && (shut.contains_key(name) || !in_place && said.is_none()) {
-                    found.insert(name.clone(), may_be_double(name, fence, in_place));
-                } else if silent && said.is_none() {
-                    seen.unanswered.insert(name.clone());
+                let known = Known {
+                    said,
+                    silent: !servers.contains_key(name) && !found.contains_key(name),
+                    shut: shut.contains_key(name),
+                    followed: seen.followed.contains(&(name.clone(), fence.namespace.clone())),
+                    in_place,
+                    own: seen.last.get(own),
+                };
+                match beside(identity, &known) {
+                    Beside::Fenced => {
+                        found.insert(name.clone(), is_double(name, fence));
+                    }
+                    Beside::MayBe => {
+                        found.insert(name.clone(), may_be_double(name, fence, (in_place, said)));
+                    }
+                    Beside::AskedOn => {
+                        seen.unanswered.insert(name.clone());
+                    }
+                    Beside::Another => {}
                 }
             }
         }
@@ -312,10 +451,11 @@ impl Control {
         found
     }
 
-    /// Whether it must be looked again: an engine is shut, hasn't answered, or may be promoted; or
-    /// while a fence stands one says by now that it is another server than before.
+    /// Whether it must be looked again: an engine is shut, hasn't answered, or may be promoted; a
+    /// fence went up; or while one stands an engine says by now that it is another server than
+    /// before.
     pub(super) async fn must_look(self: &Arc<Self>) -> bool {
-        if !self.gates.shut_engines().is_empty() {
+        if !self.gates.shut_engines().is_empty() || self.looking.lock().await.news {
             return true;
         }
         let gates = self.gates.all();
@@ -379,6 +519,10 @@ impl Control {
         // made from here on start closed.
         let shut = self.gates.shut_engines();
         let mut gates = self.gates.all();
+        // What an earlier engine of a name has said of databases isn't said of the new one's.
+        for gate in gates.iter().filter(|gate| !old.contains_key(gate.namespace().engine())) {
+            gate.set_gone(false);
+        }
         gates.retain(|gate| shut.contains_key(gate.namespace().engine()));
         gates.iter().for_each(|gate| close(gate));
         self.store_engines(engines);

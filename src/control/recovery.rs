@@ -90,6 +90,8 @@ impl Control {
         self.must_have_engines(&found.fences)?;
         self.look_for_doubles().await?;
         found.unlocked = self.await_locks(fenced).await;
+        // The first sweep asks whose database is gone, so that nothing has to be refused for it.
+        self.gates.all().iter().for_each(|gate| gate.raise_question());
         self.gates.recovered();
         self.recovered.store(true, Ordering::SeqCst);
         Ok(found)

@@ -136,6 +136,10 @@ pub enum Why {
     RollingBack,
     /// An event of an import that is enabled: the engine runs it by itself (MySQL, MariaDB).
     Event,
+    /// A program that some session has been running since before this process was there, at an
+    /// import's seal: it may be the import's, of a session that an earlier process had (MySQL,
+    /// MariaDB).
+    OlderProgram,
 }
 
 impl Why {
@@ -153,6 +157,7 @@ impl Why {
             Self::HoldsTableLock => "holds_table_lock",
             Self::RollingBack => "rolling_back",
             Self::Event => "event",
+            Self::OlderProgram => "older_program",
         }
     }
 
@@ -181,6 +186,10 @@ impl Why {
             Self::Event => {
                 "an event of the import is enabled and would write behind the seal; ALTER EVENT it \
                  to DISABLE around the proxy (before the seal: in the import itself)"
+            }
+            Self::OlderProgram => {
+                "it has been running since before this proxy was there, so it may be a program of \
+                 the import; wait for it, or KILL it if it is nobody's"
             }
         }
     }

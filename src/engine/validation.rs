@@ -53,7 +53,7 @@ pub enum ReadError {
         /// What may run.
         what: &'static str,
         /// What the account is or may do.
-        rights: &'static str,
+        rights: String,
     },
     /// There are more rows than are given, of all statements together.
     #[error(

@@ -180,6 +180,11 @@ impl Gate {
         !self.is_gone.load(Ordering::SeqCst) && !removed(Removable::AbortedGate)
     }
 
+    /// Has the engine asked as if something had come by.
+    pub fn raise_question(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+    }
+
     /// Whether something came by since the last call that an aborted target alone may be in the way
     /// of.
     pub fn takes_question(&self) -> bool {

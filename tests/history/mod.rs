@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 28] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -59,6 +59,8 @@ pub const BY_THE_LIBRARY: [(&str, &str); 28] = [
     ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
     ("login-text", include_str!("../holes_mysql.rs")),
     ("login-triggers", include_str!("../logins_pg.rs")),
+    ("standby-follow", include_str!("../../src/control/tests/doubles.rs")),
+    ("older-programs", include_str!("../engine_mysql/census.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];

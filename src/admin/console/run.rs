@@ -301,7 +301,8 @@ impl Desk {
         expect: (FenceState, Revision),
         dialect: Dialect,
     ) -> Value {
-        let draining = answer.code == AnswerCode::Control(ControlCode::Draining);
+        let draining =
+            answer.code == AnswerCode::Control(ControlCode::Draining) && !answer.is_overtaken();
         let hint = draining.then(|| {
             let replay =
                 FenceStatement { command: Some(id), expect: Some(expect), ..fence.clone() };

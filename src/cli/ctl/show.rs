@@ -518,8 +518,7 @@ fn told_of(what: Told, body: &Value) -> String {
 
 /// The answer of a command that was applied, or that drains.
 pub(super) fn applied(namespace: &Namespace, what: Told, body: &Value) -> String {
-    let replayed = body.get("replayed").and_then(Value::as_bool) == Some(true);
-    let how = if replayed { ", replayed" } else { "" };
+    let how = if is_replayed(body) { ", replayed" } else { "" };
     let (state, revision) = (text(body, "/fence/state"), text(body, "/fence/revision"));
     let code = outcome::code(body);
     let told = told_of(what, body);
@@ -562,16 +561,29 @@ pub(super) fn applied(namespace: &Namespace, what: Told, body: &Value) -> String
     lines.join("\n")
 }
 
-/// Whether an answer is of the past: a replay's, of a command that something else has overtaken.
-pub(super) fn is_history(body: &Value) -> bool {
-    body.get("replayed").and_then(Value::as_bool) == Some(true) && overtaken(body).is_some()
+fn is_replayed(body: &Value) -> bool {
+    body.get("replayed").and_then(Value::as_bool) == Some(true)
 }
 
-/// What to say when a replay's recorded answer is no longer what is true.
+/// Whether an answer is of the past: a replay's, of a command that something else has overtaken, or
+/// a drain's that was overtaken while it ran.
+pub(super) fn is_history(body: &Value) -> bool {
+    let known = text(body, "/fence/state") != "UNKNOWN_UNAVAILABLE";
+    let drained = outcome::code(body) == "DRAINING" && known;
+    (is_replayed(body) || drained) && overtaken(body).is_some()
+}
+
+/// What to say when an answer's command is no longer what is true.
 fn overtaken(body: &Value) -> Option<String> {
     let (then, now) = (text(body, "/receipt/state_after"), text(body, "/fence/state"));
     let at = text(body, "/receipt/revision_after");
     (then != "-" && now != "-" && then != now).then(|| {
+        if !is_replayed(body) {
+            return format!(
+                "OVERTAKEN: this command took effect at revision {at} ({then}), and a later \
+                 command has changed the fence while it drained. What holds is {now}."
+            );
+        }
         format!(
             "OUTDATED: this command took effect at revision {at} ({then}); the fence has changed \
              since, and nothing was done now. What holds is {now}."

@@ -67,7 +67,8 @@ impl BlockerReport {
     }
 
     fn of_engine(blocker: &Blocker) -> Self {
-        let object = blocker.object.as_ref().map(|object| format!(" ({object})"));
+        // In front: tables of people's cut the sentence.
+        let object = blocker.object.as_ref().map(|object| format!("{object}: "));
         Self {
             session: blocker.session,
             client: blocker.client.clone(),
@@ -78,7 +79,7 @@ impl BlockerReport {
             class: blocker.why.as_str(),
             age_ms: blocker.age_ms,
             statement: blocker.statement.clone(),
-            why: format!("{}{}", blocker.why.sentence(), object.unwrap_or_default()),
+            why: format!("{}{}", object.unwrap_or_default(), blocker.why.sentence()),
         }
     }
 

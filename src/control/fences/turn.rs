@@ -287,6 +287,13 @@ impl Control {
         let Decided { replaces, mut next, receipt, drains } = decided;
         let kind = command.kind();
         let changes = next.is_some();
+        if changes
+            && goes_up(kind)
+            && let Err(error) = self.hear_of_standbys(&command.namespace).await
+        {
+            self.settle_gate(line, truth).await;
+            return Some(Step::answered(unread(line, request, &error)));
+        }
         if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
         }
@@ -463,6 +470,22 @@ impl Control {
 
 fn drains_reads(kind: CommandKind) -> bool {
     kind == CommandKind::SetSourceReadFence
+}
+
+/// Whether a fence stands behind the command that didn't before it.
+const fn goes_up(kind: CommandKind) -> bool {
+    match kind {
+        CommandKind::AcquireSourceWriteFence | CommandKind::CreateTargetQuarantined => true,
+        CommandKind::SetSourceReadFence
+        | CommandKind::ClearSourceReadFence
+        | CommandKind::ReleaseSourceWriteFence
+        | CommandKind::SealTargetImport
+        | CommandKind::RecordTargetValidation
+        | CommandKind::PublishTargetReadableWriteFenced
+        | CommandKind::EnableTargetWrites
+        | CommandKind::AbortQuarantinedTarget
+        | CommandKind::AdoptFence => false,
+    }
 }
 
 /// What kind of drain a command's is, in metrics and audit.

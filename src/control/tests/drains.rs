@@ -155,6 +155,7 @@ async fn the_replay_of_a_lost_answer_ends_a_drain_that_waits_for_who_waits_for_i
     assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
     let superseded = drain.await.unwrap();
     assert_eq!(code(&superseded), ControlCode::Draining, "{superseded:?}");
+    assert!(superseded.is_overtaken(), "no way on is told of it: {superseded:?}");
     assert!(superseded.message.as_ref().unwrap().contains("superseded"), "{superseded:?}");
     assert!(!rig.engine.is_locked() && rig.may_write(), "the direct statement goes on");
 }

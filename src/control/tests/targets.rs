@@ -503,7 +503,7 @@ async fn acceptance_18_a_question_is_answered_at_the_owners_revision_only() {
         (ReadError::Writes { statement: 1, words: words() }, ControlCode::CapabilityRequired),
         (ReadError::Sql { statement: 1, words: words() }, ControlCode::PreconditionFailed),
         (
-            ReadError::ImportedCode { what: "views", rights: "is a superuser" },
+            ReadError::ImportedCode { what: "views", rights: "is a superuser".to_owned() },
             ControlCode::CapabilityRequired,
         ),
         (ReadError::TooManyRows, ControlCode::PreconditionFailed),
@@ -661,14 +661,48 @@ async fn an_aborted_target_that_is_gone_is_in_nobodys_way() {
     }
     rig.engine.unreachable(true);
     rig.control.look_for_aborted().await;
-    assert!(gate.may_be_meant(), "silence says nothing");
+    assert!(!gate.may_be_meant(), "silence takes nothing back");
     rig.engine.unreachable(false);
-    rig.control.look_for_aborted().await;
-    assert!(!gate.may_be_meant());
     rig.engine.made_again();
     rig.control.look_for_aborted().await;
     assert!(gate.may_be_meant(), "somebody has made one of this name");
     let after = rig.restarted();
     after.control.recover().await.unwrap();
     assert!(after.gate().may_be_meant(), "a start knows nothing of it");
+    let asked = rig.engine.count("identity");
+    let again = rig.restarted();
+    again.control.recover().await.unwrap();
+    rig.engine.missing();
+    again.control.look_for_aborted().await;
+    assert!(rig.engine.count("identity") > asked, "but it is asked without a refusal");
+    assert!(!again.gate().may_be_meant());
+    rig.engine.unreachable(true);
+    rig.engine.made_again();
+    again.control.replace_engines(BTreeMap::new());
+    again.control.replace_engines(engines([("old", &rig.engine)]));
+    assert!(again.gate().may_be_meant(), "an engine that is new has said nothing yet");
+}
+
+/// Of several the first refuses; behind one look none is in the way.
+#[tokio::test]
+async fn one_question_asks_for_all_aborted_targets_of_its_engine() {
+    let rig = rig().await;
+    let names = ["old/gone1", "old/gone2", "old/gone3"];
+    for name in names {
+        let named =
+            |command: Command| Command { namespace: Namespace::parse(name).unwrap(), ..command };
+        rig.engine.missing();
+        let made = rig.run(named(create(1))).await;
+        assert_eq!(code(&made), ControlCode::Applied, "{:?}", made.message);
+        let abort = Arguments::AbortQuarantinedTarget;
+        rig.run(named(ask(2, FenceState::TargetQuarantined, 1, abort))).await;
+    }
+    rig.engine.missing();
+    let gate = |name| rig.control.gates.gate(&Namespace::parse(name).unwrap());
+    rig.control.look_for_aborted().await;
+    assert!(gate(names[0]).may_be_meant(), "it refuses, and is asked for");
+    rig.control.look_for_aborted().await;
+    for name in names {
+        assert!(!gate(name).may_be_meant(), "{name} refuses once more");
+    }
 }

@@ -152,6 +152,7 @@ impl MyEngine {
             thread.own = self.connections.is_own(thread.id, seen.identity.server_start);
             thread.transaction = transactions.get(&thread.id).cloned();
         }
+        self.find_elders(&mut threads, seen.identity.server_start);
         for held in locks.into_iter().filter(|held| held.granted) {
             let Some(thread) = held.thread.and_then(|id| threads.get_mut(&id)) else {
                 continue;
@@ -165,6 +166,21 @@ impl MyEngine {
         let prepared = self.prepared(control, schema).await?;
         let blind = blind.then_some(BLIND);
         Ok(Observed { schema: schema.to_owned(), threads, prepared, locked: false, blind })
+    }
+
+    /// Marks who has been running something since before this process was there. Each list counts,
+    /// also of another namespace's census: whoever was seen to have ended has.
+    fn find_elders(&self, threads: &mut HashMap<u32, Thread>, run: EngineTime) {
+        if removed(Removable::OlderPrograms) {
+            return;
+        }
+        let runs = |one: &&Thread| !one.own && one.is_busy() && !one.is_applier();
+        let busy = threads.values().filter(runs).map(|thread| thread.id).collect();
+        for id in self.connections.elders(run, busy) {
+            if let Some(thread) = threads.get_mut(&id) {
+                thread.elder = true;
+            }
+        }
     }
 
     /// Takes transactions away that have ended since the engine's cache was filled, so that another

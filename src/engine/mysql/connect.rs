@@ -14,7 +14,7 @@
 //! Called by the other files of this folder. It runs no statement of its own beyond settling a new
 //! connection, and repeats a caller's statement only where the server refused to begin it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,8 @@ pub(super) struct Connections {
     /// Threads of ours with the start of the server's run, oldest first; never held across an
     /// await. Ids begin anew with each run.
     own: Mutex<VecDeque<(u32, EngineTime)>>,
+    /// What of the newest run was there before us; never held across an await.
+    elders: Mutex<Option<Elders>>,
     /// Those of them that may have a lock behind a connection that is gone on this side, oldest
     /// first; never held across an await. The engine's word takes them out.
     strays: Mutex<VecDeque<(u32, EngineTime)>>,
@@ -63,6 +65,28 @@ pub(super) struct Connections {
     last_look: tokio::sync::Mutex<Option<tokio::time::Instant>>,
     /// What the server runs at a login, as it last said; never held across an await.
     login_text: Mutex<Option<Vec<u8>>>,
+}
+
+/// Threads of one run of the server that were there before us. Ids only grow within a run.
+struct Elders {
+    run: EngineTime,
+    /// Our first connection to it.
+    first: u32,
+    /// Those that were busy at each look; none was taken where it is `None`. Bounded by the
+    /// server's threads.
+    unended: Option<HashSet<u32>>,
+}
+
+impl Elders {
+    fn still(&mut self, mut busy: HashSet<u32>) -> HashSet<u32> {
+        let Self { first, unended, .. } = self;
+        match unended {
+            Some(unended) => busy.retain(|thread| unended.contains(thread)),
+            None => busy.retain(|thread| thread < first),
+        }
+        self.unended = Some(busy.clone());
+        busy
+    }
 }
 
 /// An established connection.
@@ -99,6 +123,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
             idle: Mutex::default(),
             own: Mutex::default(),
+            elders: Mutex::default(),
             strays: Mutex::default(),
             holders: Mutex::default(),
             failures: AtomicU32::new(0),
@@ -114,6 +139,17 @@ impl Connections {
     /// Whether a thread is, or was, one of ours.
     pub(super) fn is_own(&self, thread: u32, run: EngineTime) -> bool {
         lock(&self.own).iter().any(|(own, start)| *own == thread && same_run(*start, run))
+    }
+
+    /// Which of these busy threads have been busy whenever it was looked, and were there before
+    /// this process's first connection to the run: what they run, an earlier process may
+    /// have admitted.
+    pub(super) fn elders(&self, run: EngineTime, busy: HashSet<u32>) -> HashSet<u32> {
+        match &mut *lock(&self.elders) {
+            Some(elders) if same_run(elders.run, run) => elders.still(busy),
+            // Nothing is known of what was there before.
+            Some(_) | None => busy,
+        }
     }
 
     /// A thread of ours that had or was taking a lock has lost its connection on this side without
@@ -252,6 +288,11 @@ impl Connections {
             own.pop_front();
         }
         own.push_back((thread, run));
+        drop(own);
+        let mut elders = lock(&self.elders);
+        if !elders.as_ref().is_some_and(|elders| same_run(elders.run, run)) {
+            *elders = Some(Elders { run, first: thread, unended: None });
+        }
     }
 
     fn options(&self, ssl: Option<SslOpts>) -> OptsBuilder {
@@ -578,6 +619,17 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_elder_is_one_until_it_was_seen_at_rest() {
+        let busy = |ids: &[u32]| ids.iter().copied().collect::<HashSet<u32>>();
+        let mut elders = Elders { run: EngineTime(1), first: 10, unended: None };
+        assert_eq!(elders.still(busy(&[3, 4, 9, 10, 12])), busy(&[3, 4, 9]));
+        assert_eq!(elders.still(busy(&[3, 9, 13])), busy(&[3, 9]), "4 rests, or is gone");
+        assert_eq!(elders.still(busy(&[3, 4, 5, 9])), busy(&[3, 9]), "what it runs now is another");
+        assert_eq!(elders.still(busy(&[])), busy(&[]));
+        assert_eq!(elders.still(busy(&[3])), busy(&[]));
+    }
 
     #[test]
     fn backoff_grows_and_is_bounded() {

@@ -7,6 +7,9 @@
 //! says so, or when it has a lock on one of its tables. Sessions with another default schema can
 //! write here too; where the engine doesn't show their table locks (MariaDB without the
 //! `metadata_lock_info` plugin) this census doesn't see them, and the engine lock alone does.
+//! Behind an import's seal that lock is given back. So whoever has been running something since
+//! before this process was there counts then, whatever its schema: an earlier process may have
+//! admitted it to the import, and its next statement may write here.
 //!
 //! Who is left out, and why that is safe: our own threads, by id and run; the server's daemons,
 //! which are no sessions; replication's senders, which only read the log (counted as streams); the
@@ -56,6 +59,8 @@ pub(super) struct Thread {
     /// The first table of the schema on which it has that lock.
     pub(super) table: Option<String>,
     pub(super) own: bool,
+    /// It has been busy since before this process was there.
+    pub(super) elder: bool,
 }
 
 /// One prepared XA branch that isn't shown to belong elsewhere.
@@ -78,7 +83,7 @@ pub(super) struct Observed {
 
 impl Thread {
     /// A client's session that runs something, as opposed to waiting for its client.
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         !matches!(self.command.as_str(), "Sleep" | "Daemon") && !self.is_stream()
     }
 
@@ -105,6 +110,11 @@ impl Thread {
     /// of the proxy's comes by the gate before it does anything.
     fn idles_under_a_read_lock(&self) -> bool {
         self.command == "Sleep" && self.transaction.is_none() && self.lock == TableLock::Read
+    }
+
+    /// An applier of replication, which is nobody's session: it has no peer.
+    pub(super) fn is_applier(&self) -> bool {
+        self.user == "system user" && self.client.is_empty()
     }
 
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.
@@ -162,9 +172,11 @@ pub(super) fn judge(
         let orphan = orphan_at(thread, view);
         orphans_left += usize::from(orphan.is_some());
         let session = view.sessions.get(&key(thread.id));
-        let counted = orphan.is_some() || session.is_some() || observed.is_here(thread);
+        let elder = view.is_import && thread.elder;
+        let here = orphan.is_some() || session.is_some() || observed.is_here(thread);
         let idles = thread.idles_under_a_read_lock() && view.elsewhere.contains(&key(thread.id));
-        if thread.own || !counted || (session.is_none() && orphan.is_none() && idles) {
+        let exempt = session.is_none() && orphan.is_none() && idles;
+        if thread.own || !(elder || here && !exempt) {
             continue;
         }
         let old = thread
@@ -173,6 +185,7 @@ pub(super) fn judge(
         let why = match (orphan, session) {
             (Some(_), _) => Some(Why::Orphan),
             (None, Some(session)) => proxied(thread, *session, old, &mut counts),
+            (None, None) if elder && !observed.is_here(thread) => Some(Why::OlderProgram),
             (None, None) => {
                 let run = identity.server_start;
                 let waits = observed.locked && thread.waits_for_a_table();

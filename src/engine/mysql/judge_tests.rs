@@ -66,6 +66,28 @@ fn whys(cutoff: &[Thread], threads: &[Thread], view: &ProxyView) -> Vec<Why> {
     }
 }
 
+/// The import's own, of a session in another schema that an earlier process had.
+#[test]
+fn what_has_run_since_before_this_process_blocks_an_import_whatever_its_schema() {
+    let away = |elder, command: &str| Thread {
+        schema: Some("util".to_owned()),
+        command: command.to_owned(),
+        elder,
+        ..Thread { id: 7, ..Thread::default() }
+    };
+    let import = ProxyView { is_import: true, ..ProxyView::default() };
+    assert_eq!(whys(&[], &[away(true, "Query")], &import), [Why::OlderProgram]);
+    assert_eq!(whys(&[], &[away(false, "Query")], &import), []);
+    let source = ProxyView::default();
+    assert_eq!(whys(&[], &[away(true, "Query")], &source), [], "its tables stay locked");
+    let here = Thread { elder: true, ..in_transaction(7) };
+    assert_eq!(whys(&[], &[here], &import), [Why::DirectInTransaction], "what it is says more");
+    let applier = Thread { user: "system user".to_owned(), ..away(false, "Query") };
+    assert!(applier.is_busy() && applier.is_applier());
+    let named = Thread { client: "10.0.0.7:1".to_owned(), ..applier };
+    assert!(!named.is_applier(), "an account of that name");
+}
+
 #[test]
 fn a_transaction_of_the_cutoff_blocks_unless_a_reader_of_ours_has_it() {
     let open = [in_transaction(7)];

@@ -13,7 +13,7 @@ use mysql_async::{Row, Value};
 
 use super::MyEngine;
 use super::connect::{Flavour, Session, code, translate, words};
-use super::rights::is_more_than_reading;
+use super::rights::{in_words, is_more_than_reading};
 use super::value::{literal, quoted, text, words as shown_words};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::Namespace;
@@ -185,8 +185,11 @@ impl MyEngine {
             ReadError::Engine(translate(self.connections.settings(), what, &error))
         };
         let grants: Vec<Row> = session.conn.query("SHOW GRANTS").await.map_err(failed)?;
-        let harmless = !grants.iter().any(|row| is_more_than_reading(&shown_words(row, 0)));
-        if harmless || removed(Removable::ImportedCode) {
+        let mut grants = grants.iter().map(|row| shown_words(row, 0));
+        let Some(grant) = grants.find(|grant| is_more_than_reading(grant)) else {
+            return Ok(());
+        };
+        if removed(Removable::ImportedCode) {
             return Ok(());
         }
         let schema = literal(schema);
@@ -201,7 +204,10 @@ impl MyEngine {
         }
         Err(ReadError::ImportedCode {
             what: "views, functions or procedures",
-            rights: "may do more than the grants in README name",
+            rights: format!(
+                "may do more than the grants in README name, by this one: {}",
+                in_words(&grant)
+            ),
         })
     }
 

@@ -220,7 +220,7 @@ impl PgEngine {
     async fn must_have_no_code(&self, session: &Session) -> Result<(), ReadError> {
         let refused = ReadError::ImportedCode {
             what: "functions, views, rules, policies, operators, casts or domains with checks",
-            rights: "is a superuser or may use the server's files or programs",
+            rights: "is a superuser or may use the server's files or programs".to_owned(),
         };
         match session.client.batch_execute(NO_NEW_CODE).await {
             Ok(()) => {}

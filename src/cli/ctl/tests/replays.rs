@@ -28,23 +28,27 @@ fn a_replay_that_was_overtaken_shows_no_proof() {
 fn a_replay_of_a_drain_that_is_over_says_so_and_how_it_stands() {
     let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
     let other = "6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a99";
-    for (now, owner, expected) in [
-        ("SOURCE_WRITE_FENCED", OP, exit::DONE),
-        ("SOURCE_READ_FENCED", OP, exit::DONE),
-        ("SOURCE_WRITE_FENCED", other, exit::REFUSED),
-        ("RELEASED", OP, exit::REFUSED),
+    for (now, owner, expected, replayed) in [
+        ("SOURCE_WRITE_FENCED", OP, exit::DONE, true),
+        ("SOURCE_READ_FENCED", OP, exit::DONE, true),
+        ("SOURCE_WRITE_FENCED", other, exit::REFUSED, true),
+        ("RELEASED", OP, exit::REFUSED, true),
+        // The command itself, that another one overtook while it drained.
+        ("RELEASED", OP, exit::REFUSED, false),
+        ("SOURCE_WRITE_FENCED", OP, exit::DONE, false),
     ] {
         let mut body = applied();
         body["outcome"] = json!("DRAINING");
-        body["replayed"] = json!(true);
+        body["replayed"] = json!(replayed);
         body["fence"]["state"] = json!(now);
         body["fence"]["operation_id"] = json!(owner);
         body["receipt"]["state_after"] = json!("SOURCE_DRAINING");
         body["receipt"]["revision_after"] = json!(1);
         let (code, out, err) = answering(202, body).run(&args);
         assert_eq!(code, expected, "{now}: {out}{err}");
-        assert!(out.contains("OUTDATED") && out.contains(&format!("What holds is {now}")), "{out}");
-        assert!(!err.contains("release-write-fence"), "{err}");
+        let word = if replayed { "OUTDATED" } else { "OVERTAKEN" };
+        assert!(out.contains(word) && out.contains(&format!("What holds is {now}")), "{out}");
+        assert!(!err.contains("release-write-fence") && !err.contains("stay closed"), "{err}");
     }
 }
 
