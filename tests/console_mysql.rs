@@ -132,6 +132,7 @@ fn text(bytes: &[u8]) -> String {
 on_both!(
     a_fence_goes_up_and_down_from_the_command_line,
     a_drain_is_a_row_and_its_replay_finds_the_end,
+    a_capability_is_shown_once_and_a_release_beside_its_target_must_be_meant,
     every_refusal_has_its_number,
     both_password_methods_take_the_key_and_nothing_else,
     the_other_servers_client_works_as_well,
@@ -201,6 +202,39 @@ fn a_drain_is_a_row_and_its_replay_finds_the_end(flavour: MyFlavour) {
     assert!(applied.is_some(), "{last:?}");
     assert_eq!((last[5].as_str(), last[6].as_str()), (id.as_str(), "1"), "{last:?}");
     console.row(&format!("FENCE RELEASE WRITE ON '{name}' OPERATION '{op}'"));
+}
+
+fn a_capability_is_shown_once_and_a_release_beside_its_target_must_be_meant(flavour: MyFlavour) {
+    let console = Console::shared(flavour);
+    let site = console.site();
+    let (source, op) = (site.namespace(), uuid());
+    let target = format!("old/t{}", uuid().replace('-', ""));
+    let db = target.split_once('/').unwrap().1;
+    let rights = format!("GRANT ALL ON `{db}`.* TO fencewire@'127.0.0.1'");
+    MyCluster::shared(flavour).sql("mysql", &rights);
+    let on = |words: &str, name: &str| format!("FENCE {words} ON '{name}' OPERATION '{op}'");
+    assert_eq!(console.row(&on("ACQUIRE WRITE", &source))[0], "APPLIED");
+    assert_eq!(console.row(&on("CREATE TARGET", &target))[0], "APPLIED");
+    let given = console.row(&on("IMPORT CAPABILITY", &target));
+    assert_eq!(given[1..], ["import", "1", "1"], "{given:?}");
+    assert!(given[0].starts_with("fwc_") && given[0].len() == 47, "{given:?}");
+    let live = console.rows("SHOW TARGETS");
+    assert!(live.iter().any(|row| row[0] == target && row[7] == "import"), "{live:?}");
+    let log = std::fs::read_to_string(console.proxy.log_file()).unwrap();
+    assert!(!log.contains(&given[0]), "the secret was logged");
+    let wrong = format!("{} REVISION 7", on("IMPORT CAPABILITY", &target));
+    console.refused(&wrong, "9755 (ZF105)", &["FENCE_REVISION_MISMATCH"]);
+    for words in ["SEAL IMPORT", "RECORD VALIDATION", "PUBLISH", "ENABLE WRITES"] {
+        let more = if words == "RECORD VALIDATION" { " RESULT OK" } else { "" };
+        let answer = console.row(&format!("{}{more}", on(words, &target)));
+        assert_eq!(answer[0], "APPLIED", "{answer:?}");
+    }
+    let release = on("RELEASE WRITE", &source);
+    console.refused(&release, "9759 (ZF109)", &["no command was sent", "BESIDE TARGET"]);
+    assert_eq!(site.state(), "SOURCE_WRITE_FENCED");
+    let answer = console.row(&format!("{release} BESIDE TARGET"));
+    assert_eq!(answer[..1], ["APPLIED"], "{answer:?}");
+    assert!(answer[11].contains("both take writes now"), "{answer:?}");
 }
 
 fn every_refusal_has_its_number(flavour: MyFlavour) {

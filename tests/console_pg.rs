@@ -16,7 +16,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use acceptance::{PATIENCE, Site, metric};
-use serde_json::json;
 use support::proxy::uuid;
 use support::talk::installed;
 use support::{Engine, PgCluster, Proxy, ProxyOptions, poll};
@@ -272,6 +271,29 @@ fn every_refusal_has_its_code() {
     );
 }
 
+/// Asks the console for the first capability of a target, and writes into the target with it.
+fn fills(console: &Console, name: &str, op: &str) {
+    let wanted = format!("FENCE IMPORT CAPABILITY ON '{name}' OPERATION '{op}'");
+    let given = console.row(&wanted);
+    assert_eq!(given[1..], ["import", "1", "1"], "{given:?}");
+    let secret = &given[0];
+    assert!(secret.starts_with("fwc_") && secret.len() == 47, "{given:?}");
+    let db = name.split_once('/').unwrap().1;
+    PgCluster::shared().sql("postgres", &format!("ALTER DATABASE \"{db}\" OWNER TO app"));
+    let mut psql = console.psql("");
+    psql.args(["-p", &console.proxy.port().to_string(), "-U", "app", "-d", db]);
+    psql.env("PGOPTIONS", format!("-c fencewire.capability={secret}"));
+    let filled = psql.args(["-c", "CREATE TABLE filled (id int)"]).output().unwrap();
+    assert!(filled.status.success(), "{}", text(&filled.stderr));
+    let log = std::fs::read_to_string(console.proxy.log_file()).unwrap();
+    assert!(!log.contains(secret.as_str()), "the secret was logged");
+    assert!(log.contains("namespace_fence_capability"), "no audit event");
+    console.refused(&format!("{wanted} REVISION 7"), "ZF105", &["FENCE_REVISION_MISMATCH"]);
+    let other = wanted.replace(op, &uuid());
+    console.refused(&other, "ZF104", &["FENCE_OWNED_BY_ANOTHER_OPERATION", name]);
+    console.refused(&format!("{wanted} PURPOSE VALIDATION"), "ZF006", &["TARGET_QUARANTINED"]);
+}
+
 #[test]
 fn a_target_goes_its_way_by_the_console() {
     let console = Console::shared();
@@ -287,10 +309,7 @@ fn a_target_goes_its_way_by_the_console() {
         assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", state), "{answer:?}");
         let lives = state == "TARGET_QUARANTINED";
         if lives {
-            let path = format!("/v1/namespaces/{name}/fence/target/import-capability");
-            let body = json!({ "operation_id": op, "expected_revision": 1 });
-            let (status, issued) = console.site().proxy.admin("POST", &path, &body);
-            assert_eq!((status, &issued["number"]), (200, &json!(1)), "{issued:#}");
+            fills(console, &name, &op);
         }
         let mut targets = console.rows("SHOW TARGETS");
         targets.retain(|row| row[0] == name);
@@ -300,8 +319,39 @@ fn a_target_goes_its_way_by_the_console() {
         assert_eq!(shown, if lives { ["1", "import", "0"] } else { ["", "", ""] }, "{row:?}");
         assert!(!row.iter().any(|cell| cell.contains("fwc_")));
     }
+    let wanted = format!("FENCE IMPORT CAPABILITY ON '{name}' OPERATION '{op}'");
+    console.refused(&wanted, "ZF006", &["TARGET_WRITABLE", &name]);
     let error = console.error(&format!("FENCE ABORT ON '{name}' OPERATION '{op}'"));
     assert!(error.starts_with("ZF10"), "{error}");
+}
+
+#[test]
+fn a_release_beside_a_target_that_takes_writes_must_be_meant() {
+    let console = Console::shared();
+    let site = console.site();
+    let (source, op) = (site.namespace(), uuid());
+    let target = format!("old/t{}", uuid().replace('-', ""));
+    let answer = console.row(&format!("FENCE ACQUIRE WRITE ON '{source}' OPERATION '{op}'"));
+    assert_eq!(answer[0], "APPLIED", "{answer:?}");
+    for (words, more) in [
+        ("CREATE TARGET", ""),
+        ("SEAL IMPORT", "DEADLINE 60s"),
+        ("RECORD VALIDATION", "RESULT OK"),
+        ("PUBLISH", ""),
+        ("ENABLE WRITES", ""),
+    ] {
+        let answer = console.row(&format!("FENCE {words} ON '{target}' OPERATION '{op}' {more}"));
+        assert_eq!(answer[0], "APPLIED", "{answer:?}");
+    }
+    let release = format!("FENCE RELEASE WRITE ON '{source}' OPERATION '{op}'");
+    console.refused(&release, "ZF109", &["no command was sent", &target, "BESIDE TARGET"]);
+    assert_eq!(site.state(), "SOURCE_WRITE_FENCED");
+    let pairs = console.rows(&format!("INSPECT '{source}'"));
+    let told = pairs.iter().find(|row| row[0] == "fence.writable_targets").unwrap();
+    assert_eq!(told[1], target);
+    let answer = console.row(&format!("{release} BESIDE TARGET"));
+    assert_eq!((answer[0].as_str(), answer[2].as_str()), ("APPLIED", "RELEASED"), "{answer:?}");
+    assert!(answer[11].contains("both take writes now"), "{answer:?}");
 }
 
 #[test]

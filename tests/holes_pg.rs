@@ -13,7 +13,7 @@ use acceptance::{
     Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, still_draining,
 };
 use support::proxy::uuid;
-use support::wire::{Answer, bind, copy_data, copy_done, execute, parse, query, sync};
+use support::wire::{Answer, bind, copy_data, copy_done, execute, fields, parse, query, sync};
 use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
 
 /// What read-only mode and the engine lock leave open together: a sequence, the catalog, a large
@@ -549,4 +549,71 @@ fn force_ends_a_transaction_that_wrote_behind_a_reads_lease() {
     assert_eq!(site.rows(), "");
     reader.query("SELECT 1").ok();
     reader.query("COMMIT").ok();
+}
+
+/// What pools say between two clients, as one text: RESET ALL in it leaves its transaction as it
+/// is. They got ZF008 for what stands behind that.
+#[test]
+fn a_pools_reset_in_one_text_passes_and_is_guarded_to_its_end() {
+    let proxy = without("");
+    for site in [site(), Site::new(postgres_18(), &proxy)] {
+        if site.sql("SELECT to_regclass('s') IS NULL") == "t" {
+            site.setup(OPAQUE);
+        }
+        let mut client = site.client();
+        client.query("CREATE TEMP TABLE mine (n int)").ok();
+        let operation = site.fence();
+        for reset in [
+            // deadpool-postgres and bb8; Npgsql; asyncpg.
+            "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
+             SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES;",
+            "SET SESSION AUTHORIZATION DEFAULT;RESET ALL;CLOSE ALL;UNLISTEN *;\
+             SELECT pg_advisory_unlock_all();DISCARD SEQUENCES;DISCARD TEMP",
+            "SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;",
+        ] {
+            assert_eq!(code(&client.query(reset)), "", "{reset}");
+            // The next program has a guard of its own.
+            assert_eq!(code(&client.query("SELECT n FROM counting")), "ZF001", "{reset}");
+        }
+        for behind in ["RESET ALL; SELECT n FROM counting", "RESET ALL; BEGIN; TABLE counting"] {
+            assert_eq!(code(&client.query(behind)), "ZF001", "{behind}");
+            client.query("ROLLBACK");
+            client.query("BEGIN").ok();
+            assert_eq!(code(&client.query(behind)), "ZF001", "{behind}, in a transaction");
+            client.query("ROLLBACK").ok();
+        }
+        for more in ["RESET ALL; COMMIT; SELECT n FROM counting", "DISCARD ALL; TABLE counting"] {
+            assert_eq!(code(&client.query(more)), "ZF008", "{more}");
+        }
+        assert_unchanged(&site);
+        site.unfence(&operation);
+        client.query("RESET ALL; SELECT n FROM counting").ok();
+        assert_moved(&site);
+    }
+}
+
+/// It just saw its connection close.
+#[test]
+fn a_session_whose_guard_can_not_be_undone_is_told_why_it_ends() {
+    let proxy = Proxy::start_with(ProxyOptions {
+        engines: vec![Engine::plain("old", PgCluster::shared())],
+        env: vec![("FENCEWIRE_FAULT".into(), "wire.undo=error".into())],
+        ..ProxyOptions::default()
+    });
+    let site = Site::new(PgCluster::shared(), &proxy);
+    let mut client = site.client();
+    let operation = site.fence();
+    client.query("SELECT count(*) FROM t").ok();
+    site.unfence(&operation);
+    client.send_raw(&query("SELECT count(*) FROM t"));
+    // The engine's answer may be there before.
+    let told = loop {
+        let (tag, body) = client.read_frame();
+        if tag == b'E' {
+            break fields(&body);
+        }
+    };
+    assert_eq!(told[&'C'], "57P01");
+    assert!(told[&'S'] == "FATAL" && told[&'M'].contains("fence is lifted"), "{told:?}");
+    assert!(client.closed_within(PATIENCE));
 }

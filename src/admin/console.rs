@@ -15,6 +15,7 @@ pub mod failure;
 pub mod fuzzing;
 pub mod grammar;
 mod handshake;
+mod help;
 mod mysql;
 mod packets;
 mod pg;

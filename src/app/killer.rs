@@ -1,10 +1,15 @@
-//! Stopping statements of the proxy's own MySQL sessions.
+//! What the proxy's own MySQL sessions ask of control connections: to stop statements, and what
+//! their engine runs at a login.
 //!
 //! Purpose: W13 of wire.md: the MySQL protocol has no cancel request, so `KILL QUERY` goes over a
 //! control connection, on the control side's threads. One that can't be delivered in time is given
 //! up: the statement runs to its end, or the drain's second deadline ends its connection.
 //!
-//! Called by the relay through [`Killer`]. It decides nothing.
+//! What an engine runs at a login is asked anew for each login that needs it; where no answer comes
+//! in time, what it said last counts, whenever that was.
+//!
+//! Called by the relay through [`Killer`], and in front of a login through [`LoginTexts`]. It
+//! decides nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +22,7 @@ use tokio::time::timeout;
 use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::control::Control;
+use crate::wire::mysql::login_text::LoginTexts;
 use crate::wire::mysql::session::Killer;
 
 /// Kills by the engines' control connections.
@@ -75,5 +81,36 @@ impl Killer for ControlKiller {
         };
         drop(self.runtime.spawn(task));
         delivered
+    }
+}
+
+impl LoginTexts for ControlKiller {
+    fn ask(&self, engine: &EngineName) -> oneshot::Receiver<Option<Vec<u8>>> {
+        let (told, answer) = oneshot::channel();
+        let Some(port) = self.control.engines().remove(engine) else { return answer };
+        let (turns, engine) = (self.turns(engine), engine.clone());
+        let bound = Duration::from_millis(limits::LOGIN_TEXT_TIMEOUT_MS);
+        let task = async move {
+            let ask = async {
+                // Never closed.
+                let _turn = turns.acquire().await;
+                port.login_text().await
+            };
+            let text = match timeout(bound, ask).await {
+                Ok(Ok(text)) => Some(text),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "init_connect could not be asked for");
+                    port.known_login_text()
+                }
+                Err(_) => {
+                    tracing::warn!(%engine, "init_connect was not told in time");
+                    port.known_login_text()
+                }
+            };
+            // The client may be gone by now: nobody to tell.
+            let _unheard = told.send(text);
+        };
+        drop(self.runtime.spawn(task));
+        answer
     }
 }

@@ -147,6 +147,13 @@ struct Bound {
 
 type BoundAdmin = (TcpListener, std::net::SocketAddr);
 
+/// What the control side looks at for as long as the process lives.
+fn watch(control: &Arc<Control>) {
+    drop(spawn_named("orphan-sweep", Arc::clone(control).sweep_orphans()));
+    drop(spawn_named("run-look", Arc::clone(control).watch_runs()));
+    drop(spawn_named("login-look", Arc::clone(control).watch_logins()));
+}
+
 impl App {
     /// Starts everything and answers once listeners accept.
     ///
@@ -199,8 +206,7 @@ impl App {
         };
         let consoles = consoles::serve(bound_consoles, &api, &config);
         let (stop_admin, admin) = serve_admin(admin_listener, api);
-        drop(spawn_named("orphan-sweep", Arc::clone(&control).sweep_orphans()));
-        drop(spawn_named("run-look", Arc::clone(&control).watch_runs()));
+        watch(&control);
         recover(&control).await?;
         for engine in checked {
             drop(spawn_named("engine-check", engine.check()));
@@ -503,12 +509,14 @@ fn start_workers(
         cancels: Arc::new(Cancels::default()),
         sessions: Arc::clone(&sessions),
     };
+    let killer = Arc::new(ControlKiller::new(Arc::clone(control)));
     let mysql = mysql::session::Shared {
         gates: Arc::clone(gates),
         directory: Arc::clone(directory) as Arc<dyn Directory<mysql::endpoint::Endpoint>>,
         denials,
         sessions: Arc::clone(&sessions),
-        killer: Arc::new(ControlKiller::new(Arc::clone(control))),
+        killer: Arc::clone(&killer) as Arc<dyn mysql::session::Killer>,
+        login_texts: killer,
         own_key: own_key(&config),
     };
     let shared = Shared { pg: Arc::new(pg), mysql: Arc::new(mysql) };

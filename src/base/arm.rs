@@ -91,11 +91,15 @@ pub enum Removable {
     EventCheck,
     /// An aborted target's gate is asked by what may name it: without it, by what does alone.
     AbortedGate,
+    /// What a MySQL engine runs at a login by itself is judged in front of the login.
+    LoginText,
+    /// A login to a database with login triggers is judged and waited for as a write is.
+    LoginTriggers,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -134,6 +138,8 @@ impl Removable {
         Self::TargetIdentity,
         Self::EventCheck,
         Self::AbortedGate,
+        Self::LoginText,
+        Self::LoginTriggers,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -178,6 +184,8 @@ impl Removable {
             Self::TargetIdentity => "target-identity",
             Self::EventCheck => "event-check",
             Self::AbortedGate => "aborted-gate",
+            Self::LoginText => "login-text",
+            Self::LoginTriggers => "login-triggers",
         }
     }
 

@@ -162,6 +162,12 @@ pub const RSA_KEY_BITS: usize = 2_048;
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_004;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
+/// Longest wait of a login behind a closed gate for the engine's word on login triggers.
+pub const LOGIN_LOOK_MS: u64 = 5_000;
+/// How long the end of a login whose client is gone is waited for; behind that it counts as lost.
+pub const LOGIN_SEEN_OUT_MS: u64 = 60_000;
+/// Databases of which a lost login is kept by name; one more counts at every database.
+pub const LOGINS_LOST_MAX: usize = 1_024;
 /// Longest message, by its length field: a little above the gigabyte that PostgreSQL takes of a
 /// client or allocates for a row. Nothing is ever buffered to it.
 pub const FRAME_LENGTH_MAX: usize = (1 << 30) + 64;
@@ -197,6 +203,9 @@ pub const ACCEPT_RETRY_MS: u64 = 50;
 /// Statements of one MySQL engine that are being stopped at the same time; the others wait for
 /// their turn. Fewer than [`CONTROL_CONNECTIONS_MAX`], which drains need as well.
 pub const KILLS_AT_ONCE: usize = 4;
+/// How long a login under a closed gate waits for the engine's `init_connect`, in milliseconds;
+/// then what the engine said last counts.
+pub const LOGIN_TEXT_TIMEOUT_MS: u64 = 2_000;
 /// How long a CancelRequest may take to be delivered to the engine.
 pub const CANCEL_TIMEOUT_MS: u64 = 5_000;
 /// How often an injected ROLLBACK is tried before the backend is left to be terminated.

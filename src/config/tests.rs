@@ -584,6 +584,23 @@ fn secrets_that_others_can_read_are_noticed_and_accepted() {
     assert!(notices("k", "open")[0].starts_with("engine.password_file: "));
 }
 
+/// On the command line nobody is asked for a setting that only a file can have.
+#[test]
+fn the_first_of_two_engines_on_the_command_line_is_taken_and_told() {
+    let flags = |engines: &[&str]| Flags {
+        listen: vec!["postgres://127.0.0.1:6432".into()],
+        engine: engines.iter().map(|engine| (*engine).to_owned()).collect(),
+        ..Flags::default()
+    };
+    let both = ["old=postgres://fw@10.0.0.5/", "new=postgres://fw@10.0.0.6/"];
+    let config = Config::from_flags(&flags(&both), &Fake::default()).unwrap();
+    assert_eq!(config.listens[0].default_engine.as_str(), "old");
+    let found = config.notices();
+    assert!(found.len() == 1 && found[0].starts_with("--engine: old and new"), "{found:?}");
+    assert!(found[0].contains("go to old") && found[0].contains("new/database"), "{found:?}");
+    assert!(!found[0].contains("default_engine"), "{found:?}");
+}
+
 #[test]
 fn the_first_of_two_engines_is_taken_and_told() {
     let text = |more: &str| {

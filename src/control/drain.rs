@@ -325,6 +325,8 @@ impl Run<'_> {
         // asked yet, a later cutoff only waits for more.
         let first = self.observation().await;
         self.note_fault(first.err());
+        let asked = self.ask_login_triggers().await;
+        self.note_fault(asked.err());
         self.point(Point::AfterCutoff).await;
         loop {
             self.enter(DrainPhase::Leases);
@@ -345,6 +347,14 @@ impl Run<'_> {
             Ok(seen) => seen,
             Err(error) => return self.rest_on(error).await,
         };
+        // Nothing that was admitted can make a login trigger any more. Where one was made since the
+        // last question, what logs in behind this one is refused, and what does already has to end.
+        if let Err(error) = self.ask_login_triggers().await {
+            return self.rest_on(error).await;
+        }
+        if self.drain.look().is_none() {
+            return Ok(None);
+        }
         self.enter(DrainPhase::Census);
         let Some(before) = self.census(&seen).await? else {
             return Ok(None);
@@ -407,6 +417,14 @@ impl Run<'_> {
         let seen = self.engine.cutoff(&self.line.namespace).await?;
         self.line.set_cutoff(Some((generation, Arc::clone(&seen))));
         Ok(seen)
+    }
+
+    /// Asks the engine what runs at a login of this database.
+    async fn ask_login_triggers(&self) -> Result<(), EngineError> {
+        let question = self.gate.login_question();
+        let triggers = self.engine.login_triggers(&self.line.namespace).await?;
+        self.gate.note_login_triggers(question, Some(triggers));
+        Ok(())
     }
 
     /// Waits until no earlier writer's lease is left.

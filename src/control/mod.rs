@@ -21,6 +21,7 @@ pub mod instant;
 mod line;
 pub mod lock_keeper;
 mod lock_waiters;
+mod logins;
 pub mod my;
 mod notes;
 pub mod orphans;

@@ -157,6 +157,14 @@ impl EnginePort for MyPort {
         true
     }
 
+    fn login_text(&self) -> PortFuture<'_, Result<Vec<u8>, EngineError>> {
+        Box::pin(self.engine.login_text())
+    }
+
+    fn known_login_text(&self) -> Option<Vec<u8>> {
+        self.engine.known_login_text()
+    }
+
     fn cutoff<'a>(
         &'a self,
         namespace: &'a Namespace,

@@ -8,7 +8,7 @@
 //!
 //! Callers: `control/drain.rs`; `app` runs [`Control::sweep_orphans`] on a task of its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,9 +132,14 @@ impl Control {
                 Err(error) => tracing::debug!(engine = %name, %error, "strays not ended"),
             }
         }
+        // One that doesn't answer isn't asked again for each of its gates: what follows a sweep
+        // would wait for that.
+        let mut silent = BTreeSet::new();
         for gate in self.gates.all() {
+            let name = gate.namespace().engine();
             let lost = gate.sessions().iter().any(|slot| slot.is_abandoned());
-            let Some(engine) = self.engine_of(gate.namespace()).filter(|_| lost) else {
+            let asks = lost && !silent.contains(name);
+            let Some(engine) = self.engine_of(gate.namespace()).filter(|_| asks) else {
                 continue;
             };
             match self.settle(&gate, engine.as_ref(), None).await {
@@ -144,6 +149,7 @@ impl Control {
                 }
                 Err(error) => {
                     tracing::debug!(namespace = %gate.namespace(), %error, "orphans not settled");
+                    silent.insert(name.clone());
                 }
             }
         }

@@ -267,6 +267,13 @@ impl EnginePort for PgPort {
         Box::pin(self.engine.read(namespace, statements))
     }
 
+    fn login_triggers<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Vec<String>, EngineError>> {
+        Box::pin(self.engine.login_triggers(namespace.database()))
+    }
+
     fn activity<'a>(
         &'a self,
         pids: &'a [i32],

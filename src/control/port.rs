@@ -135,6 +135,17 @@ pub trait EnginePort: Send + Sync {
     /// a target waits for what ran before its name was closed.
     fn reaches_every_database(&self) -> bool;
 
+    /// The text that the engine runs at each login by itself, in front of any guard; empty where it
+    /// has none.
+    fn login_text(&self) -> PortFuture<'_, Result<Vec<u8>, EngineError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// What [`EnginePort::login_text`] answered last; `None` before that.
+    fn known_login_text(&self) -> Option<Vec<u8>> {
+        Some(Vec::new())
+    }
+
     /// Everything in flight now; asked just after the gate has closed.
     fn cutoff<'a>(
         &'a self,
@@ -188,6 +199,15 @@ pub trait EnginePort: Send + Sync {
         namespace: &'a Namespace,
         statements: &'a [String],
     ) -> PortFuture<'a, Result<Vec<ReadTable>, ReadError>>;
+
+    /// The names of what the database itself runs at a login, if anything is enabled. An engine
+    /// that has no such thing says so without being asked.
+    fn login_triggers<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Vec<String>, EngineError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// What these backends are doing; those that have ended are absent.
     fn activity<'a>(

@@ -513,7 +513,7 @@ fn with_last_look(now: DrainReport, last: DrainReport, slots: &[Arc<Slot>]) -> D
     let there = |id: &SessionId| slots.iter().any(|slot| slot.id() == *id);
     let mut blockers = now.blockers.clone();
     let counts = |one: &BlockerReport| {
-        !["writer", "reader", "orphan"].contains(&one.class)
+        !["writer", "reader", "login", "orphan"].contains(&one.class)
             && one.session.as_ref().is_none_or(|id| there(id) && !named(id))
     };
     blockers.extend(last.blockers.into_iter().filter(counts));

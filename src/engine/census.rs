@@ -5,7 +5,7 @@
 //! and has no public constructor, or the [`Blocker`]s by name. Made by `engine::postgres`; read by
 //! `control`. Nothing here asks an engine or decides; see `engine::postgres::judge`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::identity::{BackendKey, EngineTime, LiveIdentity};
 use crate::base::ids::{Namespace, SessionId};
@@ -38,6 +38,9 @@ pub struct Orphan {
 pub struct ProxyView {
     /// Live sessions of the namespace by backend pid.
     pub sessions: HashMap<i32, ProxySession>,
+    /// Backends of live sessions of other namespaces of this engine, where a session's programs
+    /// may reach this one as well: each is admitted here too.
+    pub elsewhere: HashSet<i32>,
     /// Connections lost in the middle of work, since the gate closed and before.
     pub orphans: Vec<Orphan>,
     /// Whether sessions that bypass the proxy block even when they are idle.

@@ -36,6 +36,7 @@ mod events;
 mod holder;
 mod judge;
 pub mod lock;
+mod login;
 mod preflight;
 mod rights;
 mod target;

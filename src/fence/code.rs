@@ -184,8 +184,8 @@ const DENIALS: [DenialRow; 13] = [
         code: "OPERATION_CAPABILITY_REQUIRED",
         detail: None,
         http_status: 403,
-        sentence: "import and validation need a live capability of the owning operation",
-        hint: "Open an import or validation session for the operation at its current revision.",
+        sentence: "this needs a live capability of this very target; a validation's never writes",
+        hint: "Ask its operation for one: for import before the seal, for validation behind it.",
     },
     DenialRow {
         sqlstate: "ZF007",

@@ -7,7 +7,8 @@
 //! A write drain waits for writers' leases, and for programs that were admitted as reads before the
 //! gate closed and still run: they have no guard, a view can hide a function that writes, and the
 //! engine lock covers neither sequences nor the catalog. Idle transactions aren't waited for: their
-//! next program is guarded.
+//! next program is guarded. Logins are waited for where code of the database's may run in them
+//! (`gate/logins.rs`).
 //!
 //! A read drain waits for every program that runs, whatever it is, for open cursors, and for the
 //! transaction of a dump. Other idle transactions aren't waited for: their next program is refused.
@@ -50,9 +51,14 @@ impl Wait {
         (self.counts)(slot, self.generation)
     }
 
+    /// Logins first: one that ends becomes a session.
+    fn listed(&self) -> impl Iterator<Item = Arc<Slot>> {
+        let logins = self.gate.logins();
+        logins.into_iter().chain(self.gate.sessions())
+    }
+
     fn blockers(&mut self) -> Vec<Arc<Slot>> {
-        let blocking: Vec<Arc<Slot>> =
-            self.gate.sessions().into_iter().filter(|slot| self.counts(slot)).collect();
+        let blocking: Vec<Arc<Slot>> = self.listed().filter(|slot| self.counts(slot)).collect();
         self.seen.extend(blocking.iter().map(|slot| (slot.id(), Arc::clone(slot))));
         blocking
     }

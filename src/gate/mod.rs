@@ -9,6 +9,7 @@ pub mod core;
 pub mod drain;
 pub mod hold;
 pub mod lease;
+pub mod logins;
 pub mod programs;
 pub mod registry;
 #[cfg(all(test, feature = "loom"))]

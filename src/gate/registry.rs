@@ -21,6 +21,7 @@ use crate::fence::verdict::{HoldRule, Overlay, Policy};
 use crate::gate::capability::Capabilities;
 use crate::gate::core::GateCore;
 use crate::gate::hold::{HoldSight, Holds};
+use crate::gate::logins::{AtLogin, Logins};
 use crate::gate::shared::SharedWord;
 use crate::gate::slot::Slot;
 use crate::gate::word::Word;
@@ -76,6 +77,8 @@ pub struct Gate {
     pub(super) holds: Holds,
     /// The capabilities that live here.
     pub(super) capabilities: Capabilities,
+    /// What is known of code that runs at a login.
+    pub(super) at_login: AtLogin,
     /// See [`Gates::looks`].
     looks: Arc<AtomicU64>,
     /// The engine has said that an aborted target's database isn't there.
@@ -95,7 +98,7 @@ impl Gate {
         namespace: Namespace,
         first: Generation,
         policy: Option<Policy>,
-        looks: Arc<AtomicU64>,
+        (looks, logins): (Arc<AtomicU64>, Arc<Logins>),
     ) -> Self {
         let mut core = GateCore::closed(first);
         if let Some(policy) = policy {
@@ -111,6 +114,7 @@ impl Gate {
             released: Notify::new(),
             holds: Holds::new(),
             capabilities: Capabilities::default(),
+            at_login: AtLogin::new(logins),
             looks,
             is_gone: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
@@ -235,6 +239,9 @@ impl Gate {
         if bound(core.policy()) != bound(&policy) && !removed(Removable::CapabilityLife) {
             self.capabilities.end();
         }
+        if core.policy().writes_open() && !policy.writes_open() {
+            self.at_login.closing();
+        }
         let generation = core.publish(policy.clone());
         let word = Word::pack(generation, &policy);
         self.published.store(Arc::new(Published { generation, policy }));
@@ -305,6 +312,8 @@ pub struct Gates {
     shut: ArcSwap<BTreeMap<EngineName, String>>,
     /// How often a new run of some engine was seen. Moves after the engine's answer.
     looks: Arc<AtomicU64>,
+    /// Logins that engines work on.
+    pub(super) logins: Arc<Logins>,
     first: Generation,
 }
 
@@ -317,7 +326,8 @@ impl Gates {
     pub fn new(first: Generation) -> Self {
         let (gates, made) = (DashMap::new(), AtomicU64::new(0));
         let (recovered, looks) = (AtomicBool::new(false), Arc::default());
-        Self { gates, made, recovered, shut: ArcSwap::default(), looks, first }
+        let (shut, logins) = (ArcSwap::default(), Arc::default());
+        Self { gates, made, recovered, shut, looks, logins, first }
     }
 
     /// The gate of a namespace, made on first use: closed before recovery has listed every durable
@@ -333,8 +343,9 @@ impl Gates {
             let recovered = self.recovered.load(Ordering::SeqCst);
             let open =
                 (recovered || removed(Removable::ClosedStart)) && !self.is_shut(namespace.engine());
-            let (policy, looks) = (open.then(Policy::unfenced), Arc::clone(&self.looks));
-            Arc::new(Gate::new(namespace.clone(), self.first, policy, looks))
+            let policy = open.then(Policy::unfenced);
+            let shared = (Arc::clone(&self.looks), Arc::clone(&self.logins));
+            Arc::new(Gate::new(namespace.clone(), self.first, policy, shared))
         });
         Arc::clone(&entry)
     }

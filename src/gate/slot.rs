@@ -158,6 +158,8 @@ pub struct Slot {
     id: SessionId,
     /// Which capability the session shows, if it does.
     bears: Option<Bears>,
+    /// It is a login's: no session listens to orders yet.
+    at_login: bool,
     lease: SharedWord,
     /// How often nothing has come to run unguarded. See [`Slot::pauses`].
     pauses: AtomicU64,
@@ -199,6 +201,7 @@ impl Slot {
         Self {
             id,
             bears,
+            at_login: false,
             lease: SharedWord::new(0),
             pauses: AtomicU64::new(0),
             since_ms: AtomicU64::new(0),
@@ -214,6 +217,25 @@ impl Slot {
             ordered: bell,
             card: ArcSwap::from_pointee(card),
         }
+    }
+
+    /// A slot of a login that the engine may run code in. Nobody listens to its orders.
+    #[must_use]
+    pub(super) fn of_login(id: SessionId, card: Card) -> Self {
+        Self { at_login: true, ..Self::new(id, card) }
+    }
+
+    /// Whether it is a login's ([`crate::gate::logins`]), and not yet a session's.
+    #[must_use]
+    pub const fn is_login(&self) -> bool {
+        self.at_login
+    }
+
+    /// Publishes a login as a writer that is older than every closing, or as nothing.
+    pub(super) fn publish_login(&self, at_engine: bool) {
+        let (generation, running) = (Generation(0), Running::Unguarded);
+        let stamp = Stamp { writer: true, generation, running, stream: false };
+        self.publish(at_engine.then_some(stamp));
     }
 
     /// The session's number.

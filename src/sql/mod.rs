@@ -31,6 +31,8 @@ pub use cache::CacheStats;
 pub use classify::{Classifier, MAX_PROVABLE_TEXT};
 pub use dialect::{Encoding, Lexing, PgLexing};
 pub use fingerprint::{FINGERPRINT_CHARS_MAX, fingerprint};
-pub use mysql::{MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle};
+pub use mysql::{
+    MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle, read_login_text,
+};
 pub use statement::{Classified, Detail, Kill, MyDetail, Shape, StatementClass, TxEffect};
 pub use trusted::Trusted;

@@ -9,6 +9,7 @@ mod classify;
 mod commands;
 mod dialect;
 mod lexer;
+mod login;
 mod names;
 mod read;
 mod schema;
@@ -22,6 +23,8 @@ mod words;
 mod tests;
 
 pub use dialect::{MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle};
+
+pub use login::read_login_text;
 
 pub(super) use classify::{readings, summary};
 pub(super) use lexer::{Executable, MyLexer, Reading};

@@ -600,6 +600,9 @@ pub(super) enum GuardBreak {
     None,
     /// Settings go back to their start values.
     Reset,
+    /// PostgreSQL's RESET ALL: the same for the next transaction. The running one keeps its mode,
+    /// and statements behind it in the same text are of the same transaction.
+    ResetDefaults,
     /// A transaction or savepoint ends.
     End,
     /// A block begins that isn't read-only: neither may anything run in it, nor a savepoint be set,
@@ -670,7 +673,7 @@ impl Sum {
             GuardBreak::Reset => self.reset_seen = true,
             GuardBreak::End => self.end_seen = true,
             GuardBreak::ReadWriteBlock => (self.end_seen, self.read_write_seen) = (true, true),
-            GuardBreak::None | GuardBreak::Setting => {}
+            GuardBreak::None | GuardBreak::Setting | GuardBreak::ResetDefaults => {}
         }
     }
 

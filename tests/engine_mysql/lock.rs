@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencewire::engine::{LockError, MyEngine, ProxyView, Settings, WarningCode, Why};
 
 use crate::site::{LONG, PATIENCE, SHORT, Site, own, settings, thread};
-use crate::support::{MyFlavour, MyWire};
+use crate::support::{MyCluster, MyFlavour, MyOptions, MyWire};
 
 on_both!(
     it_is_granted_when_writers_have_ended_and_names_who_has_not,
@@ -15,6 +15,7 @@ on_both!(
     a_program_that_waits_for_it_is_told_from_others,
     without_rights_on_all_tables_it_is_not_taken,
     what_reaches_across_schemas_is_named,
+    what_the_server_runs_at_a_login_is_named_where_it_may_write,
     a_stale_cache_does_not_hide_an_open_writer,
 );
 
@@ -47,6 +48,22 @@ async fn it_is_granted_when_writers_have_ended_and_names_who_has_not(flavour: My
     assert_eq!(lock.engine_id(), site.engine.identity(&site.db).await.unwrap().engine_id);
     assert!(!lock.is_lost() && lock.taken_at().0 > 0);
     lock.release().await.unwrap();
+}
+
+async fn what_the_server_runs_at_a_login_is_named_where_it_may_write(flavour: MyFlavour) {
+    let cluster = MyCluster::start(flavour, MyOptions::default());
+    let site = Site::new(&cluster);
+    assert_eq!(site.engine.known_login_text(), None);
+    for (text, named) in
+        [("", false), ("SET NAMES utf8mb4", false), ("INSERT INTO log.t VALUES (1)", true)]
+    {
+        site.sql(&format!("SET GLOBAL init_connect = '{text}'"));
+        let lock = site.engine.take_lock(&site.namespace(), LONG).await.unwrap();
+        let gaps = lock.gaps().join("\n");
+        assert_eq!(gaps.contains("init_connect"), named, "{gaps}");
+        assert_eq!(site.engine.known_login_text().as_deref(), Some(text.as_bytes()));
+        lock.release().await.unwrap();
+    }
 }
 
 async fn while_it_is_held_nobody_writes_whichever_way_and_reads_go_on(flavour: MyFlavour) {

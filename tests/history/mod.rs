@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 26] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 28] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -57,6 +57,8 @@ pub const BY_THE_LIBRARY: [(&str, &str); 26] = [
     ("imported-code", include_str!("../targets_pg.rs")),
     ("target-programs", include_str!("../../src/control/tests/targets.rs")),
     ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
+    ("login-text", include_str!("../holes_mysql.rs")),
+    ("login-triggers", include_str!("../logins_pg.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];

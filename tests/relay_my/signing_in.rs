@@ -5,6 +5,7 @@ use std::process::Output;
 
 use crate::support::my_tools::MyTarget;
 use crate::support::my_wire::{MyFailed, MyLogin, flag};
+use crate::support::talk::Language;
 use crate::support::{
     Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, ProxyOptions, free_port, poll,
 };
@@ -206,14 +207,70 @@ fn a_listener_that_requires_tls_refuses_plaintext() {
 #[test]
 fn an_engine_that_is_down_is_named() {
     let cluster = MyCluster::shared(MyFlavour::MariaDb);
+    let engines = vec![away(cluster)];
+    let proxy = Proxy::start_with(ProxyOptions { engines, ..ProxyOptions::default() });
+    let Err(MyFailed::Refused(error)) = MyWire::open(proxy.port()) else { panic!("let in") };
+    assert_eq!((error.code, error.state.as_str()), (1158, ""), "before the greeting: no state");
+    assert!(error.message.contains("engine away can't be reached at 127.0.0.1:"), "{error:?}");
+}
+
+/// An engine where nobody listens.
+fn away(cluster: &MyCluster) -> Engine {
     let (port, url) = (free_port(), cluster.control_url());
     let mut engine = Engine::my_plain("away", cluster);
     engine.url = url.replace(&cluster.port().to_string(), &port.to_string());
-    let engines = vec![engine];
-    let proxy = Proxy::start_with(ProxyOptions { engines, ..ProxyOptions::default() });
-    let Err(MyFailed::Refused(error)) = MyWire::open(proxy.port()) else { panic!("let in") };
-    assert_eq!((error.code, error.state.as_str()), (2003, ""), "before the greeting: no state");
-    assert!(error.message.contains("engine away can't be reached at 127.0.0.1:"), "{error:?}");
+    engine
+}
+
+/// What each client shows of a login that comes to nothing: both command lines and two drivers.
+fn shown(cluster: &MyCluster, proxy: &Proxy, db: &str) -> [(&'static str, String); 4] {
+    let port = proxy.port();
+    let target = MyTarget { cluster, port, client_tls: false, engine_tls: false };
+    let command = |tools| said(&target.client(tools, db).args(["-e", "DO 1"]).output().unwrap());
+    let script =
+        |way| said(&target.script(Language::Python, db, "my_refused.py", way).output().unwrap());
+    [
+        ("mariadb", command(MyFlavour::MariaDb)),
+        ("mysql", command(MyFlavour::MySql)),
+        ("PyMySQL", script("pymysql")),
+        ("mysql-connector", script("connector")),
+    ]
+}
+
+/// W26: the number and the words of the proxy's own, whichever client, before the greeting and
+/// behind it. (A client's own number, 2003, made MariaDB's say "malformed packet" alone.)
+#[test]
+fn w26_every_client_shows_why_there_is_no_session() {
+    let cluster = MyCluster::shared(MyFlavour::MariaDb);
+    let db = cluster.fresh_db();
+    let with = |engines, proxy: &str, client_tls: &str| {
+        let (proxy, client_tls) = (proxy.into(), client_tls.into());
+        Proxy::start_with(ProxyOptions { engines, proxy, client_tls, ..ProxyOptions::default() })
+    };
+    let old = || Engine::my_plain("old", cluster);
+    let down = with(vec![away(cluster)], "", "disable");
+    let full = with(vec![old()], "max_sessions = 1\n", "disable");
+    let encrypted = with(vec![old()], "", "require");
+    let both = with(vec![old(), away(cluster)], "", "disable");
+    let _only = MyWire::connect(full.port(), "wire", &db);
+    let long = "x".repeat(64);
+    let unreachable = "engine away can't be reached at 127.0.0.1:";
+    // The state is told only behind the greeting.
+    for (proxy, db, errno, state, words) in [
+        (&down, &*db, 1158, None, unreachable),
+        (&full, &*db, 1040, None, "max_sessions is reached"),
+        (&encrypted, &*db, 3159, Some("HY000"), "encrypted connections only"),
+        (&both, "away/x", 1158, Some("08S01"), unreachable),
+        (&both, &*long, 1049, Some("42000"), "63 bytes"),
+    ] {
+        for (client, said) in shown(cluster, proxy, db) {
+            assert!(said.contains(words) && said.contains(&errno.to_string()), "{client}: {said}");
+            assert!(!said.contains('#'), "{client}: {said}");
+            // PyMySQL keeps no states.
+            let state = state.filter(|_| client != "PyMySQL");
+            assert!(state.is_none_or(|state| said.contains(state)), "{client}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -7,9 +7,10 @@
 
 use super::grammar::{FenceStatement, Wrong};
 use crate::admin::door::Closed;
-use crate::base::ids::CommandId;
+use crate::base::ids::{CommandId, Namespace};
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::status::InspectError;
+use crate::control::targets::TargetError;
 use crate::fence::code::{ControlCode, Detail};
 use crate::store::StoreError;
 
@@ -138,6 +139,20 @@ impl Failure {
                 | StoreError::BadName { .. }
                 | StoreError::Schema { .. },
             ) => Self::unavailable(error.to_string()),
+        }
+    }
+
+    /// A capability that wasn't given out.
+    pub(super) fn not_given(error: &TargetError, namespace: &Namespace) -> Self {
+        match error {
+            TargetError::Refused(refusal) => {
+                let failure = Self::coded(refusal.code, refusal.detail, &refusal.message);
+                let about = std::iter::once(format!("namespace {namespace}"));
+                let about: Vec<String> = about.chain(failure.detail).collect();
+                Self { detail: Some(about.join(", ")), ..failure }
+            }
+            TargetError::Failed(words) => Self::plain("58000", 1105, 503, words.clone())
+                .hinted("Send the same statement again."),
         }
     }
 

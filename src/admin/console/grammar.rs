@@ -21,6 +21,7 @@ use crate::base::secret::Secret;
 use crate::fence::command::{Arguments, CommandKind};
 use crate::fence::record::{DrainPolicy, Identity, InFlight, OnDeadline, ValidationResult};
 use crate::fence::state::FenceState;
+use crate::fence::verdict::Purpose;
 
 pub use parse::parse;
 pub use print::Keys;
@@ -60,6 +61,8 @@ pub enum Statement {
     Inspect(Namespace),
     /// `FENCE …`
     Fence(Box<FenceStatement>),
+    /// `FENCE IMPORT CAPABILITY …`
+    Capability(CapabilityStatement),
     /// None of ours: what clients ask of a database.
     Other,
 }
@@ -116,6 +119,8 @@ pub struct FenceStatement {
     pub in_flight: Option<InFlight>,
     /// How long refused programs are held, in milliseconds.
     pub hold_ms: Option<u64>,
+    /// Whether a release is meant although a target of the operation takes writes.
+    pub beside_target: bool,
     /// Who takes over, for an adoption.
     pub adoption: Option<AdoptionClauses>,
     /// How a target is made.
@@ -123,6 +128,26 @@ pub struct FenceStatement {
     /// What a validation found.
     pub validation: Option<(ValidationResult, Option<String>)>,
 }
+
+/// A wish for a capability of a target. No command: it changes no record, and has no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapabilityStatement {
+    /// Which target.
+    pub namespace: Namespace,
+    /// The operation that owns it.
+    pub operation: OperationId,
+    /// What it shall admit.
+    pub purpose: Purpose,
+    /// At which revision; `None`: at the target's own.
+    pub revision: Option<Revision>,
+}
+
+/// The words behind `FENCE` of a wish for a capability.
+pub(super) const CAPABILITY_WORDS: [&str; 2] = ["IMPORT", "CAPABILITY"];
+
+/// Its clauses as written; the first is required.
+pub(super) const CAPABILITY_CLAUSES: [&str; 3] =
+    ["OPERATION 'uuid'", "[PURPOSE IMPORT|VALIDATION]", "[REVISION n]"];
 
 /// The clauses of an adoption.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,6 +268,7 @@ pub(super) enum Clause {
     Force,
     InFlight,
     Hold,
+    Beside,
     From,
     Approvers,
     Incident,
@@ -268,6 +294,7 @@ impl Clause {
             Self::Force => "FORCE",
             Self::InFlight => "IN",
             Self::Hold => "HOLD",
+            Self::Beside => "BESIDE",
             Self::From => "FROM",
             Self::Approvers => "APPROVERS",
             Self::Incident => "INCIDENT",
@@ -288,11 +315,12 @@ impl Clause {
             Self::Operation => "OPERATION 'uuid'",
             Self::Command => "COMMAND 'uuid'",
             Self::Expect => "EXPECT STATE name REVISION n",
-            Self::Identity => "IDENTITY 'engine id' DATABASE 'database id' [TIMELINE n]",
+            Self::Identity => "IDENTITY 'engine id' DATABASE 'id' [TIMELINE n]",
             Self::Deadline => "DEADLINE 30s",
             Self::Force => "FORCE ROLLBACK",
             Self::InFlight => "IN FLIGHT FINISH|REFUSE",
             Self::Hold => "HOLD 2s",
+            Self::Beside => "BESIDE TARGET",
             Self::From => "FROM 'uuid of the owner'",
             Self::Approvers => "APPROVERS 'name', 'name'",
             Self::Incident => "INCIDENT 'text'",
@@ -324,8 +352,8 @@ impl Clause {
 /// The clauses that a command takes, in the order in which they are printed.
 pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
     use Clause::{
-        Approvers, Command, Deadline, Encoding, Expect, Force, From, Hold, Identity, InFlight,
-        Incident, Key, Locale, Operation, Owner, Reason, Result, Summary, Template,
+        Approvers, Beside, Command, Deadline, Encoding, Expect, Force, From, Hold, Identity,
+        InFlight, Incident, Key, Locale, Operation, Owner, Reason, Result, Summary, Template,
     };
     match kind {
         CommandKind::AcquireSourceWriteFence => {
@@ -334,10 +362,10 @@ pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
         CommandKind::SetSourceReadFence => &[Operation, Command, Expect, Deadline],
         CommandKind::SealTargetImport => &[Operation, Command, Expect, Deadline, Force],
         CommandKind::ClearSourceReadFence
-        | CommandKind::ReleaseSourceWriteFence
         | CommandKind::PublishTargetReadableWriteFenced
         | CommandKind::EnableTargetWrites
         | CommandKind::AbortQuarantinedTarget => &[Operation, Command, Expect],
+        CommandKind::ReleaseSourceWriteFence => &[Operation, Command, Expect, Beside],
         CommandKind::CreateTargetQuarantined => {
             &[Operation, Command, Expect, Owner, Encoding, Locale, Template]
         }
@@ -348,16 +376,19 @@ pub(super) const fn clauses(kind: CommandKind) -> &'static [Clause] {
     }
 }
 
-/// How a command is written, such as `FENCE PUBLISH ON 'engine/database' OPERATION 'uuid' […]`.
-pub(super) fn form(kind: CommandKind) -> String {
-    let mut line = format!("FENCE {} ON 'engine/database'", words(kind).join(" "));
-    for clause in clauses(kind) {
-        let form = clause.form();
-        line.push_str(&if clause.is_required() {
-            format!(" {form}")
-        } else {
-            format!(" [{form}]")
-        });
-    }
-    line
+/// How a command is written, such as `FENCE PUBLISH ON 'engine/database' OPERATION 'uuid' […]`, in
+/// its parts: what it begins with, and each clause.
+pub(super) fn form(kind: CommandKind) -> Vec<String> {
+    let head = format!("FENCE {} ON 'engine/database'", words(kind).join(" "));
+    let clause = |clause: &Clause| match clause.is_required() {
+        true => clause.form().to_owned(),
+        false => format!("[{}]", clause.form()),
+    };
+    std::iter::once(head).chain(clauses(kind).iter().map(clause)).collect()
+}
+
+/// The same of a wish for a capability.
+pub(super) fn capability_form() -> Vec<String> {
+    let head = format!("FENCE {} ON 'engine/database'", CAPABILITY_WORDS.join(" "));
+    std::iter::once(head).chain(CAPABILITY_CLAUSES.map(str::to_owned)).collect()
 }

@@ -136,9 +136,10 @@ impl Shim {
         Ok(match parse(text, Dialect::Mysql).map_err(|wrong| Failure::wrong(&wrong))? {
             Statement::Empty => Prepared::Empty,
             Statement::Other => Prepared::Chat(chatter::answer(text, Dialect::Mysql, &self.asker)?),
-            ours @ (Statement::Show(_) | Statement::Inspect(_) | Statement::Fence(_)) => {
-                Prepared::Ours(ours)
-            }
+            ours @ (Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Fence(_)
+            | Statement::Capability(_)) => Prepared::Ours(ours),
         })
     }
 

@@ -319,9 +319,10 @@ impl Prepared {
                 let asker = asker(client);
                 Some(Self::Chat(chatter::answer(text, Dialect::Postgres, &asker)?))
             }
-            ours @ (Statement::Show(_) | Statement::Inspect(_) | Statement::Fence(_)) => {
-                Some(Self::Ours(ours))
-            }
+            ours @ (Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Fence(_)
+            | Statement::Capability(_)) => Some(Self::Ours(ours)),
         })
     }
 

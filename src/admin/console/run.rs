@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::grammar::{self, Dialect, FenceStatement, Keys, Show, Statement};
+use super::grammar::{CapabilityStatement, Dialect, FenceStatement, Keys, Show, Statement};
+use super::help::help;
 use super::table::{Table, flat};
 use crate::admin::auth::AdminKey;
 use crate::admin::door::{self, Closed};
@@ -23,7 +24,7 @@ use crate::base::limits;
 use crate::control::Control;
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::status::{InspectError, Inspection};
-use crate::fence::code::ControlCode;
+use crate::fence::code::{ControlCode, Detail};
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;
@@ -68,9 +69,11 @@ impl Wish {
     pub(super) fn new(statement: Statement) -> Self {
         let given = match &statement {
             Statement::Fence(fence) => fence.command,
-            Statement::Empty | Statement::Show(_) | Statement::Inspect(_) | Statement::Other => {
-                None
-            }
+            Statement::Empty
+            | Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Capability(_)
+            | Statement::Other => None,
         };
         Self { command: given.unwrap_or_else(CommandId::fresh), statement }
     }
@@ -79,9 +82,11 @@ impl Wish {
     pub(super) const fn announced(&self) -> Option<CommandId> {
         match &self.statement {
             Statement::Fence(_) => Some(self.command),
-            Statement::Empty | Statement::Show(_) | Statement::Inspect(_) | Statement::Other => {
-                None
-            }
+            Statement::Empty
+            | Statement::Show(_)
+            | Statement::Inspect(_)
+            | Statement::Capability(_)
+            | Statement::Other => None,
         }
     }
 }
@@ -109,6 +114,7 @@ impl Desk {
             Statement::Fence(fence) => {
                 vec![self.command(fence, wish.command, surface, dialect).await?]
             }
+            Statement::Capability(wanted) => vec![self.capability(wanted).await?],
         };
         Ok(Table::of(&wish.statement, &rows))
     }
@@ -197,6 +203,25 @@ impl Desk {
         rows
     }
 
+    /// Gives a capability out; its secret is in this row and nowhere else, as over HTTP.
+    async fn capability(&self, wanted: &CapabilityStatement) -> Result<Value, Failure> {
+        let closed = |why: Closed| Failure::closed(&why);
+        let CapabilityStatement { namespace, operation, purpose, revision } = wanted;
+        door::is_on(&self.control).map_err(closed)?;
+        door::may_command(&self.control, Some(&self.key), namespace).map_err(closed)?;
+        let revision = match revision {
+            Some(revision) => *revision,
+            None => {
+                let seen = self.inspect(namespace, false).await;
+                seen.map_err(|error| Failure::uninspected(&error))?.sight.revision
+            }
+        };
+        match self.control.issue_capability(namespace, *purpose, *operation, revision) {
+            Ok(issued) => Ok(view::issued(&issued)),
+            Err(error) => Err(Failure::not_given(&error, namespace)),
+        }
+    }
+
     /// Runs a command; its answer as a row.
     async fn command(
         &self,
@@ -218,6 +243,9 @@ impl Desk {
             }
             Err(error) => return Err(Failure::uninspected(&error)),
         };
+        if let Some(failure) = seen.as_ref().and_then(|seen| must_not_open_both(fence, seen)) {
+            return Err(failure);
+        }
         let arguments = fence.arguments(seen.as_ref().and_then(identity).as_ref());
         let arguments = arguments.ok_or_else(|| {
             let silence = seen.as_ref().and_then(|seen| seen.silence.as_ref());
@@ -290,6 +318,33 @@ impl Desk {
             "hint": hint,
         })
     }
+}
+
+/// What would have a source and its target take writes at once is refused unless the statement says
+/// that it is meant, as by `ctl`. The proxy would do it: which target is of which source it doesn't
+/// know, and so HTTP, for orchestrators, is as the contract has it.
+fn must_not_open_both(fence: &FenceStatement, seen: &Inspection) -> Option<Failure> {
+    let targets = &seen.sight.writable_targets;
+    // They are the fence's operation's; another one is refused by the command itself.
+    let own = seen.sight.record.as_ref().is_some_and(|record| record.operation == fence.operation);
+    if fence.kind != CommandKind::ReleaseSourceWriteFence
+        || fence.beside_target
+        || targets.is_empty()
+        || !own
+    {
+        return None;
+    }
+    let names: Vec<_> = targets.iter().map(Namespace::to_string).collect();
+    let message = format!(
+        "no command was sent: operation {} has enabled writes of {}. If {} was its source, a \
+         release would have both take writes, and neither would have all of them. To go back, move \
+         the target's data to the source under a new operation. If they have nothing to do with \
+         each other, or nothing can reach the source any more, say BESIDE TARGET",
+        fence.operation,
+        names.join(", "),
+        fence.namespace
+    );
+    Some(Failure::precondition(Detail::InvalidArgument, &message))
 }
 
 /// What may be done about a drain that isn't proven.
@@ -466,44 +521,4 @@ fn samples(text: &str) -> Vec<Value> {
         .filter_map(|line| line.rsplit_once(' '))
         .map(|(name, value)| json!([name, value]))
         .collect()
-}
-
-/// Every statement there is.
-fn help() -> Vec<Value> {
-    let mut rows: Vec<Value> = [
-        ("SHOW NAMESPACES", "every database with a fence, a session or a route"),
-        ("SHOW FENCES", "those with a fence: state, owner, drain, blockers"),
-        ("SHOW TARGETS", "targets of moves, a row per live capability"),
-        ("SHOW SESSIONS", "client sessions and what they hold"),
-        ("SHOW DRAINS", "what each running drain waits for, a row per blocker"),
-        ("SHOW RECEIPTS [FOR 'engine/database']", "the durable answers to commands"),
-        ("SHOW CAPABILITIES", "what this version can do"),
-        ("SHOW CONFIG", "the settings in force, without secrets"),
-        ("SHOW STATS", "every metric"),
-        ("SHOW VERSION", "the version of this proxy"),
-        ("SHOW HELP, or HELP", "this list"),
-        ("SHOW ... VERBOSE", "the same with every column"),
-        ("INSPECT 'engine/database'", "everything about one fence: state, evidence, receipts"),
-    ]
-    .iter()
-    .map(|pair| json!(pair))
-    .collect();
-    rows.extend(CommandKind::ALL.map(|kind| json!([grammar::form(kind), what(kind)])));
-    rows
-}
-
-const fn what(kind: CommandKind) -> &'static str {
-    match kind {
-        CommandKind::AcquireSourceWriteFence => "close writes and prove that nothing writes",
-        CommandKind::SetSourceReadFence => "close reads too, behind a write fence",
-        CommandKind::ClearSourceReadFence => "open reads again; writes stay closed",
-        CommandKind::ReleaseSourceWriteFence => "open writes again",
-        CommandKind::CreateTargetQuarantined => "make an empty target that nobody can reach",
-        CommandKind::SealTargetImport => "end the import for good",
-        CommandKind::RecordTargetValidation => "record what a validation found",
-        CommandKind::PublishTargetReadableWriteFenced => "open the target for reads",
-        CommandKind::EnableTargetWrites => "open the target for writes; irreversible",
-        CommandKind::AbortQuarantinedTarget => "give the target up",
-        CommandKind::AdoptFence => "move a fence to another operation; needs the second key",
-    }
 }

@@ -215,6 +215,14 @@ const ANSWER: &[Place] = &[
     ("hint", Kind::Text, "/hint"),
 ];
 
+/// A capability that was given out: what to show at a login first, whole on a terminal's line.
+const GIVEN: &[Place] = &[
+    ("capability", Kind::Text, "/secret"),
+    ("purpose", Kind::Text, "/purpose"),
+    ("revision", Kind::Int, "/revision"),
+    ("number", Kind::Int, "/number"),
+];
+
 /// Names and values.
 const PAIRS: &[Place] = &[("name", Kind::Text, "/0"), ("value", Kind::Text, "/1")];
 const HELP: &[Place] = &[("statement", Kind::Text, "/0"), ("what_it_does", Kind::Text, "/1")];
@@ -225,6 +233,7 @@ const fn places(statement: &Statement) -> &'static [Place] {
         Statement::Empty | Statement::Other => &[],
         Statement::Inspect(_) => PAIRS,
         Statement::Fence(_) => ANSWER,
+        Statement::Capability(_) => GIVEN,
         Statement::Show(Show::Verbose(show)) => shown(show, true),
         Statement::Show(show) => shown(show, false),
     }

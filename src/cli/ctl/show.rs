@@ -441,7 +441,7 @@ fn capabilities(all: Vec<(String, &Value)>) -> String {
 pub(super) fn others_unasked(body: &Value) -> Option<&'static str> {
     let early = |blocker: &Value| {
         let class = blocker.get("class").and_then(Value::as_str);
-        class.is_some_and(|class| matches!(class, "writer" | "reader"))
+        class.is_some_and(|class| matches!(class, "writer" | "reader" | "login"))
     };
     let write_drain = text(body, "/fence/state") != "SOURCE_READ_DRAINING";
     (write_drain && items(body, "/drain/blockers").iter().any(early)).then_some(

@@ -16,7 +16,7 @@ use super::super::checked::{
 use super::super::defaults;
 use super::super::raw::{RawEngine, RawListen, RawRoute, Text};
 use super::super::url::{self, ENGINE_TLS, EngineUrl};
-use super::{Reader, shown};
+use super::{Origin, Reader, shown};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::secret::Secret;
 
@@ -337,11 +337,20 @@ impl Reader<'_> {
             let first = speaking.next().cloned();
             if let (Some(first), Some(other)) = (&first, speaking.next()) {
                 let address = table.address.as_ref().map_or("", |address| address.get_ref());
-                self.notes.push(format!(
-                    "listen.default_engine: the listener at {address} names none, and {first} and \
-                     {other} both speak its protocol: databases without a route go to {first}, the \
-                     first; say default_engine = \"{first}\" if that is meant"
-                ));
+                self.notes.push(match self.origin {
+                    Origin::File(_) => format!(
+                        "listen.default_engine: the listener at {address} names none, and {first} \
+                         and {other} both speak its protocol: databases without a route go to \
+                         {first}, the first; say default_engine = \"{first}\" if that is meant"
+                    ),
+                    // There is no option for it: their order is what says it.
+                    Origin::Flags => format!(
+                        "--engine: {first} and {other} both speak the protocol of the listener at \
+                         {address}: databases go to {first}, which was given first, and are \
+                         reached at {other} as {other}/database; put the other one first if that \
+                         is meant"
+                    ),
+                });
             }
             // Without any engine there is a problem already.
             if first.is_none() && !engines.is_empty() {

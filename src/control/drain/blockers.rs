@@ -6,7 +6,7 @@
 //!
 //! Callers: `control/drain.rs`; `control/orphans.rs` and `control/status.rs` for their parts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Run;
@@ -17,13 +17,20 @@ use crate::control::answer::{BlockerReport, DrainReport};
 use crate::control::port::EnginePort;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
 use crate::gate::drain::{Drain, Reading};
-use crate::gate::registry::Gate;
+use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Slot;
 
 /// An instant of the engine's clock, in milliseconds since the Unix epoch.
 fn engine_ms(at: EngineTime) -> u64 {
     u64::try_from(at.0 / 1000).unwrap_or(0)
 }
+
+const LOGIN: &str = "a login that the engine works on may run a login trigger of the database; \
+    force does not reach it: wait, or end that backend with pg_terminate_backend";
+
+const LOST_LOGIN: &str = "a login was lost while the engine worked on it, and may run a login \
+    trigger of the database; it counts until this proxy is restarted, or the database's login \
+    triggers are disabled";
 
 const fn why_lost(pid: i32) -> &'static str {
     if pid == 0 {
@@ -82,7 +89,11 @@ impl BlockerReport {
         activity: Option<&Activity>,
     ) -> Self {
         let pid = slot.engine_pid();
-        let (class, why) = if slot.is_abandoned() {
+        let (class, why) = if slot.is_login() && slot.is_abandoned() {
+            ("orphan", LOST_LOGIN)
+        } else if slot.is_login() {
+            ("login", LOGIN)
+        } else if slot.is_abandoned() {
             ("orphan", why_lost(pid))
         } else if slot.stamp().is_some_and(|stamp| stamp.writer) {
             ("writer", "a write admitted before the gate closed has not ended")
@@ -101,6 +112,8 @@ impl BlockerReport {
         activity: Option<&Activity>,
     ) -> Self {
         let named = match Reading::of(slot) {
+            _ if slot.is_login() && slot.is_abandoned() => ("orphan", LOST_LOGIN),
+            _ if slot.is_login() => ("login", LOGIN),
             _ if slot.is_abandoned() => ("orphan", why_lost(slot.engine_pid())),
             Some(Reading::Stream) => ("stream", "a replica's stream is being ended"),
             Some(Reading::Dump) => ("dump", "a dump that began before reads closed has not ended"),
@@ -170,6 +183,22 @@ pub(in crate::control) fn proxy_view(
     ProxyView { sessions, orphans, sole_path_required, ..ProxyView::default() }
 }
 
+/// Backends of live sessions at the other gates of a namespace's engine, for a census of the run
+/// `now`: of those only that are known to be of it.
+fn elsewhere(gates: &Gates, namespace: &Namespace, now: &EngineRun) -> HashSet<i32> {
+    let mut others = gates.all();
+    others.retain(|gate| {
+        let other = gate.namespace();
+        other.engine() == namespace.engine() && other != namespace
+    });
+    let slots = others.iter().flat_map(|gate| gate.sessions());
+    slots
+        .filter(|slot| !slot.is_abandoned() && slot.run().is_some_and(|run| run.is_same_run(now)))
+        .map(|slot| slot.engine_pid())
+        .filter(|pid| *pid != 0)
+        .collect()
+}
+
 /// The engine's word about some sessions' backends; `None` where it isn't asked or doesn't answer.
 pub(in crate::control) async fn activity_of(
     engine: &dyn EnginePort,
@@ -195,7 +224,11 @@ impl Run<'_> {
     pub(super) fn proxy_view(&self, now: &EngineRun) -> ProxyView {
         let sole_path = self.ticket.settings.sole_path_required;
         let view = proxy_view(&self.gate, &self.drain, sole_path, now);
-        ProxyView { is_import: self.is_import(), ..view }
+        let elsewhere = match self.engine.reaches_every_database() {
+            true => elsewhere(&self.control.gates, &self.line.namespace, now),
+            false => HashSet::new(),
+        };
+        ProxyView { is_import: self.is_import(), elsewhere, ..view }
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.

@@ -38,7 +38,7 @@ impl Run<'_> {
     pub(super) async fn order_rollback(&mut self) {
         let generation = self.drain.generation();
         let (lost, live): (Vec<Arc<Slot>>, Vec<Arc<Slot>>) =
-            self.drain.blockers().into_iter().partition(|slot| slot.is_abandoned());
+            self.sessions_in_the_way().into_iter().partition(|slot| slot.is_abandoned());
         for slot in live {
             slot.order(Order::ROLL_BACK, generation);
             let why = "the drain's deadline passed; its session was told to roll back";
@@ -49,7 +49,7 @@ impl Run<'_> {
 
     /// Ends the backends of sessions that didn't roll back in time.
     pub(super) async fn terminate_writers(&mut self) {
-        let slots = self.drain.blockers();
+        let slots = self.sessions_in_the_way();
         // A transaction that wrote behind a read's lease, or that the engine alone knows of: no
         // order reaches it, but the drain waits for it by the engine's word.
         let by_lease: Vec<SessionId> = slots.iter().map(|slot| slot.id()).collect();
@@ -64,6 +64,13 @@ impl Run<'_> {
         for slot in slots {
             slot.order(Order::GIVE_UP, self.drain.generation());
         }
+    }
+
+    /// Whom the drain waits for, but for logins: no order reaches one, and its backend isn't known.
+    fn sessions_in_the_way(&mut self) -> Vec<Arc<Slot>> {
+        let mut slots = self.drain.blockers();
+        slots.retain(|slot| !slot.is_login());
+        slots
     }
 
     async fn terminate(&mut self, slots: Vec<Arc<Slot>>, why: &str) {

@@ -78,6 +78,27 @@ async fn another_engines_word_ends_no_backend() {
     assert_eq!(rig.gate().session_count(), 1, "the old primary may still commit it");
 }
 
+/// What comes behind a sweep doesn't wait for as many timeouts as there are gates.
+#[tokio::test]
+async fn a_sweep_asks_an_engine_that_is_away_once() {
+    let rig = Rig::new().await;
+    for (number, name) in [(1, "old/app"), (2, "old/b"), (3, "old/c")] {
+        let gate = rig.control.gates.gate(&Namespace::parse(name).unwrap());
+        let seat = Seat::take(gate, SessionId(number), Card::default());
+        seat.slot().set_engine_pid(10);
+        let (lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+        drop(lease);
+        drop(seat);
+    }
+    rig.engine.unreachable(true);
+    let asked = rig.engine.count("server");
+    rig.control.sweep_once().await;
+    assert_eq!(rig.engine.count("server"), asked + 1);
+    rig.engine.unreachable(false);
+    rig.control.sweep_once().await;
+    assert_eq!(rig.engine.count("server"), asked + 1 + 3 * 2, "each gate, when it answers");
+}
+
 #[tokio::test]
 async fn force_ends_no_backend_of_another_run() {
     let rig = Rig::new().await;

@@ -76,6 +76,10 @@ impl MyEngine {
         let schema = self.schema_of(namespace)?;
         let mut control = self.connections.control().await?;
         self.see_threads(&mut control).await?;
+        // Logins under the fence go by it where the engine can't be asked.
+        if let Err(error) = self.note_login_text(&mut control).await {
+            tracing::debug!(%namespace, %error, "init_connect is not known");
+        }
         let seen = self.see(&mut control, schema).await?;
         let observed = self.observe(&mut control, schema, &seen).await?;
         let open = observed.open_transactions();

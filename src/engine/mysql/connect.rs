@@ -61,6 +61,8 @@ pub(super) struct Connections {
     failures: AtomicU32,
     /// When this process last looked at the engine's cache of transactions; held while looking.
     last_look: tokio::sync::Mutex<Option<tokio::time::Instant>>,
+    /// What the server runs at a login, as it last said; never held across an await.
+    login_text: Mutex<Option<Vec<u8>>>,
 }
 
 /// An established connection.
@@ -101,6 +103,7 @@ impl Connections {
             holders: Mutex::default(),
             failures: AtomicU32::new(0),
             last_look: tokio::sync::Mutex::default(),
+            login_text: Mutex::default(),
         })
     }
 
@@ -135,6 +138,10 @@ impl Connections {
 
     pub(super) fn holders(&self) -> MutexGuard<'_, HashMap<Namespace, Holder>> {
         lock(&self.holders)
+    }
+
+    pub(super) fn login_text(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        lock(&self.login_text)
     }
 
     /// A usable connection: a kept one that answers, or a new one.

@@ -10,7 +10,8 @@
 //!
 //! Who is left out, and why that is safe: our own threads, by id and run; the server's daemons,
 //! which are no sessions; replication's senders, which only read the log (counted as streams); the
-//! operation's own threads, as the caller names them.
+//! operation's own threads, as the caller names them; sessions of the proxy's at other schemas that
+//! only keep tables locked for reading: their next program is admitted at the gate.
 
 use std::collections::HashMap;
 
@@ -100,6 +101,12 @@ impl Thread {
             && self.lock == TableLock::None
     }
 
+    /// Has nothing open but tables that it keeps locked against writers (`LOCK TABLES … READ`). One
+    /// of the proxy's comes by the gate before it does anything.
+    fn idles_under_a_read_lock(&self) -> bool {
+        self.command == "Sleep" && self.transaction.is_none() && self.lock == TableLock::Read
+    }
+
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.
     fn is_daemon(&self) -> bool {
         self.command == "Daemon"
@@ -156,7 +163,8 @@ pub(super) fn judge(
         orphans_left += usize::from(orphan.is_some());
         let session = view.sessions.get(&key(thread.id));
         let counted = orphan.is_some() || session.is_some() || observed.is_here(thread);
-        if thread.own || !counted {
+        let idles = thread.idles_under_a_read_lock() && view.elsewhere.contains(&key(thread.id));
+        if thread.own || !counted || (session.is_none() && orphan.is_none() && idles) {
             continue;
         }
         let old = thread

@@ -1,5 +1,7 @@
 //! The rules of the census, one by one.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::base::ids::Namespace;
 
@@ -119,6 +121,34 @@ fn idle_sessions_streams_daemons_and_our_own_do_not_block() {
         [Why::DirectInTransaction]
     );
     assert_eq!(whys(&[], &[busy], &proxied_by(7, true)), [Why::ProxyWriter]);
+}
+
+/// `LOCK TABLES app.t READ` in a session of the proxy's whose own schema is another.
+#[test]
+fn a_session_of_another_schema_that_only_keeps_readers_locks_does_not_block() {
+    let view = ProxyView { elsewhere: HashSet::from([key(7)]), ..ProxyView::default() };
+    let locks = Thread {
+        schema: Some("other".to_owned()),
+        lock: TableLock::Read,
+        command: "Sleep".to_owned(),
+        ..sleeping(7)
+    };
+    let one = std::slice::from_ref::<Thread>;
+    assert_eq!(whys(&[], one(&locks), &view), []);
+    assert_eq!(whys(&[], one(&locks), &ProxyView::default()), [Why::DirectInTransaction]);
+    let stranger = Thread { id: 8, ..locks.clone() };
+    assert_eq!(whys(&[], &[stranger], &view), [Why::DirectInTransaction]);
+    for (more, why) in [
+        (Thread { command: "Query".to_owned(), ..locks.clone() }, Why::DirectInTransaction),
+        (Thread { transaction: transaction("79"), ..locks.clone() }, Why::DirectInTransaction),
+        (Thread { lock: TableLock::Write, ..locks.clone() }, Why::Writing),
+        (Thread { command: "Killed".to_owned(), ..locks.clone() }, Why::RollingBack),
+    ] {
+        assert_eq!(whys(&[], one(&more), &view), [why]);
+    }
+    let orphan = Orphan { pid: key(7), session: SessionId(2), backend_start: None };
+    let lost = ProxyView { orphans: vec![orphan], ..view };
+    assert_eq!(whys(&[], &[locks], &lost), [Why::Orphan]);
 }
 
 #[test]

@@ -306,6 +306,7 @@ impl MyEngine {
             Ok(found) => gaps.extend(found.sentences()),
             Err(error) => gaps.push(format!("what reaches across schemas is unknown: {error}")),
         }
+        gaps.extend(self.login_gap().await);
         gaps
     }
 

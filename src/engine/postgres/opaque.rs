@@ -5,9 +5,10 @@
 //! engine refuse what such code writes; before PostgreSQL 18 a function can lift the guard itself,
 //! and then only the engine lock stands, which covers neither sequences nor the catalog. In every
 //! version `EXPLAIN ANALYZE CREATE TABLE … AS` makes a table in a read-only transaction. From 17 on
-//! a login trigger runs in front of everything that a session is admitted with. Such code is looked
-//! for here, by name and by source text. It is a hint for operators, never evidence:
-//! source can hide what it does.
+//! a login trigger runs in front of everything that a session is admitted with: the gate refuses
+//! logins where there is one (`gate/logins.rs`), and has them asked for here. Other such code is
+//! looked for by name and by source text. That is a hint for operators, never evidence: source can
+//! hide what it does.
 //!
 //! Called by `lock`, before the lock is taken. Nothing is refused here.
 
@@ -33,7 +34,25 @@ const OPAQUE: &str = "WITH own AS (\
     ARRAY(SELECT evtname::text FROM pg_event_trigger \
     WHERE evtevent = 'login' AND evtenabled <> 'D' ORDER BY 1 LIMIT 6)";
 
+/// The login triggers of a database that aren't disabled. No version before 17 lets one be made.
+const LOGIN_TRIGGERS: &str = "SELECT ARRAY(SELECT evtname::text FROM pg_event_trigger \
+    WHERE evtevent = 'login' AND evtenabled <> 'D' ORDER BY 1 LIMIT 6)";
+
 impl PgEngine {
+    /// The names of a database's login triggers that are enabled, at most six of them.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// [`EngineError`]; where a trigger keeps the control role itself from logging in, in the
+    /// engine's words.
+    pub async fn login_triggers(&self, database: &str) -> Result<Vec<String>, EngineError> {
+        let what = "login triggers";
+        let mut control = self.connections.control(database).await?;
+        let row = control.row(what, LOGIN_TRIGGERS, &[]).await?;
+        row.try_get(0).map_err(|error| control.odd(what, &error))
+    }
+
     /// What to tell about such functions, one sentence each kind; empty when none is found.
     ///
     /// Cancel safe.
@@ -62,8 +81,9 @@ impl PgEngine {
             told.push(format!("{text}: {}", list(&shadowing)));
         }
         if !logins.is_empty() {
-            let text = "login triggers, which run at a session's login, where no guard is yet; \
-                        disable those that write";
+            let text = "login triggers, which logins that do not come through the proxy still run \
+                        (those that do are refused while writes are fenced); disable those that \
+                        write";
             told.push(format!("{text}: {}", list(&logins)));
         }
         Ok(told)

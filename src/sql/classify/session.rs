@@ -100,13 +100,9 @@ fn mode(text: Phrase<'_>) -> Part {
     }
 }
 
-const fn back_to_start_values() -> Part {
-    Part {
-        breaks: GuardBreak::Reset,
-        lexing: true,
-        extra: Shape::RESETS_SESSION | Shape::DISOWNS_READ_ONLY,
-        ..Part::of(StatementClass::Session)
-    }
+const fn back_to_start_values(breaks: GuardBreak) -> Part {
+    let extra = Shape::RESETS_SESSION | Shape::DISOWNS_READ_ONLY;
+    Part { breaks, lexing: true, extra, ..Part::of(StatementClass::Session) }
 }
 
 /// The setting goes back to what it was at the session's start.
@@ -117,9 +113,14 @@ const fn disown(part: Part) -> Part {
 }
 
 /// `RESET ALL`, `RESET setting` and the forms with more words.
+///
+/// RESET ALL gives the next transaction its old mode back, and leaves that of the running one
+/// alone (`transaction_read_only` is among the settings that it doesn't touch). A text is one
+/// transaction up to a COMMIT in it, which is told by itself: so what a pool's reset says behind
+/// RESET ALL in the same text is guarded as what it says in front.
 pub(super) fn reset(text: Phrase<'_>) -> Part {
     if text.is(1, "all") {
-        return back_to_start_values();
+        return back_to_start_values(GuardBreak::ResetDefaults);
     }
     // RESET TIME ZONE, SESSION AUTHORIZATION, TRANSACTION ISOLATION LEVEL.
     if text.len() > 2 && text.is_any(1, &["time", "session", "transaction"]) {
@@ -128,9 +129,14 @@ pub(super) fn reset(text: Phrase<'_>) -> Part {
     disown(touch_named(text, 1))
 }
 
-/// `DISCARD ALL` resets every setting; the other forms drop caches and temporary objects.
+/// `DISCARD ALL` resets every setting, and ends its transaction at once; the other forms drop
+/// caches and temporary objects.
 pub(super) fn discard(text: Phrase<'_>) -> Part {
-    if text.is(1, "all") { back_to_start_values() } else { Part::of(StatementClass::Session) }
+    if text.is(1, "all") {
+        back_to_start_values(GuardBreak::Reset)
+    } else {
+        Part::of(StatementClass::Session)
+    }
 }
 
 /// A call of `set_config` whose parenthesis opens at `open`: only a plain first argument tells

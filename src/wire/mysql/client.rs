@@ -371,7 +371,8 @@ impl Packet<'_, '_, '_> {
             if let Some(classified) = program.classified.clone() {
                 let alike = MyLexing::reads_alike(self.payload);
                 let rules = (!alike).then(|| conversation.lexing());
-                conversation.prepared.preparing(Known { classified, home, rules });
+                let nowhere = conversation.no_schema;
+                conversation.prepared.preparing(Known { classified, home, nowhere, rules });
             }
         }
         if changes {
@@ -440,7 +441,7 @@ impl Packet<'_, '_, '_> {
                 Program::of_text(command, classified, &self.conversation.prepared)
             }
             (Judge::Statement, _) => {
-                let home = self.conversation.seats.home().gate().namespace();
+                let home = self.conversation.default_schema();
                 match self.number().and_then(|id| prepared.look(id)) {
                     Some(known) => Program::of_statement(command, known, prepared, home),
                     None => Program::of_nobody(command),
@@ -470,7 +471,7 @@ impl Packet<'_, '_, '_> {
             }
             (Judge::Opcode(class), Command::Fetch) => {
                 // What the cursor's statement reached when it was opened, its rows are of.
-                let home = self.conversation.seats.home().gate().namespace();
+                let home = self.conversation.default_schema();
                 match self.number().and_then(|id| prepared.look(id)) {
                     Some(known) => {
                         Program { class, ..Program::of_statement(command, known, prepared, home) }

@@ -354,10 +354,9 @@ impl Conversation {
     fn opens_views(&mut self, program: &Program, reach: Reach<'_>) -> bool {
         let maria = self.lexing.server.flavour == MyFlavour::MariaDb;
         let reads = program.class >= StatementClass::Read && program.evaluates();
-        // What reads in a schema that lists, and isn't itself a write, needn't name it. A prepared
-        // statement may be from there though the session is nowhere by now.
-        let nowhere = self.no_schema && !program.is_prepared();
-        let at_home = program.class == StatementClass::Read && !nowhere;
+        // What reads in a schema that lists, and isn't itself a write, needn't name it. Of a
+        // statement that was prepared there its reach tells.
+        let at_home = program.class == StatementClass::Read && !self.no_schema;
         maria && reads && self.seats.lists_views(at_home, reach)
     }
 

@@ -26,6 +26,11 @@ impl Conversation {
         (!self.lost).then(|| self.seats.home().gate().namespace().clone())
     }
 
+    /// The default schema as it was last known; `None` where there is none.
+    pub(crate) fn default_schema(&self) -> Option<&Namespace> {
+        (!self.no_schema).then(|| self.seats.home().gate().namespace())
+    }
+
     /// The default schema is this one now.
     pub(crate) fn move_to(&mut self, schema: &str) {
         let engine = self.seats.home().gate().namespace().engine().clone();
@@ -220,7 +225,8 @@ impl Conversation {
             match (alone && once, well) {
                 (true, true) => {
                     let (home, rules) = (self.home(), Some(self.read_by));
-                    let known = Known { classified: classified.clone(), home, rules };
+                    let (classified, nowhere) = (classified.clone(), self.no_schema);
+                    let known = Known { classified, home, nowhere, rules };
                     self.prepared.named(name, Some(known));
                 }
                 (true, false) => self.prepared.unnamed(name),

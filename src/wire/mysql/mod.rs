@@ -4,7 +4,7 @@
 //! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `forced`, `bearing` and
 //! `effects`,
 //! then the two directions `client` and `engine`, then the parts that do I/O: `startup`, `own_key`,
-//! `auth`, `endpoint`, `relay`, `session`.
+//! `auth`, `endpoint`, `login_text`, `relay`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod attributes;
@@ -25,6 +25,7 @@ pub(crate) mod frame;
 pub mod fuzzing;
 pub(crate) mod guard;
 pub(crate) mod held;
+pub mod login_text;
 pub mod own_key;
 pub(crate) mod prepared;
 pub(crate) mod program;

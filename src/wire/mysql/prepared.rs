@@ -24,11 +24,18 @@ pub(crate) struct Known {
     /// The default schema at the time, which names without a schema mean; `None` if that wasn't
     /// known.
     pub(crate) home: Option<Namespace>,
+    /// There was none: all that it reaches is named in its text.
+    pub(crate) nowhere: bool,
     /// The rules that its text was read by, unless all read it alike.
     pub(crate) rules: Option<MyLexing>,
 }
 
 impl Known {
+    /// The default schema that names without one mean in it; `None` also where there was none.
+    pub(crate) fn named_home(&self) -> Option<&Namespace> {
+        self.home.as_ref().filter(|_| !self.nowhere)
+    }
+
     /// Whether it is still what it was read as, in a session with these rules. The engine reads a
     /// text anew when a table of it has changed: by the rules of now; MariaDB by the modes of the
     /// PREPARE and the character set of now.
@@ -135,7 +142,8 @@ mod tests {
     fn known(text: &str) -> Known {
         let mut classifier = Classifier::new(Arc::new(Trusted::default()), 0);
         let classified = classifier.classify(text.as_bytes(), Lexing::STANDARD);
-        Known { classified, home: Some(Namespace::parse("old/app").unwrap()), rules: None }
+        let home = Some(Namespace::parse("old/app").unwrap());
+        Known { classified, home, nowhere: false, rules: None }
     }
 
     fn class(prepared: &Prepared, id: u32) -> Option<StatementClass> {

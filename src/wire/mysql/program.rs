@@ -78,7 +78,9 @@ impl Program {
             let known = prepared.by_name(name).filter(|_| !changed(name)).cloned();
             let class = known.as_ref().map(|known| known.classified.class());
             program.class = program.class.strongest(class.unwrap_or(StatementClass::Unprovable));
-            program.anywhere |= known.is_none() || !program.executed.is_empty();
+            // Where the default schema it was prepared under isn't known, that may be any.
+            let placed = known.as_ref().is_some_and(|known| known.home.is_some());
+            program.anywhere |= !placed || !program.executed.is_empty();
             program.changes_unknown |= known.is_none() || !classified.shape().single();
             // As many as the classifier tells: at most EXECUTED_NAMES_MAX for each of the ways to
             // read a text, of which there are four.
@@ -88,16 +90,16 @@ impl Program {
         program
     }
 
-    /// A prepared statement, run by its number.
+    /// A prepared statement, run by its number; `home` is the default schema, if there is one.
     pub(crate) fn of_statement(
         command: Command,
         known: &Known,
         prepared: &Prepared,
-        home: &Namespace,
+        home: Option<&Namespace>,
     ) -> Self {
         let mut program = Self::of_text(command, known.classified.clone(), prepared);
         program.anywhere |= known.home.is_none();
-        program.home = known.home.clone().filter(|then| then != home);
+        program.home = known.named_home().filter(|then| Some(*then) != home).cloned();
         program
     }
 
@@ -110,11 +112,6 @@ impl Program {
     pub(crate) fn forgotten(self) -> Self {
         let class = StatementClass::Unprovable;
         Self { class, changes_unknown: true, anywhere: true, ..self }
-    }
-
-    /// Whether it runs what was prepared before it, in another default schema maybe.
-    pub(crate) fn is_prepared(&self) -> bool {
-        self.command != Command::Query || !self.executed.is_empty()
     }
 
     /// Whether it runs SQL, and may so do something that its class doesn't tell.
@@ -171,7 +168,7 @@ impl Program {
             return Reach::Anywhere;
         }
         let names = details.map(|detail| detail.map_or(&[][..], |detail| &detail.schemas[..]));
-        let then = executed.and_then(|known| known.home.as_ref()).map(Namespace::database);
+        let then = executed.and_then(Known::named_home).map(Namespace::database);
         let home = self.home.as_ref().map(Namespace::database);
         let more = [self.schema.as_deref(), home, then];
         if names.iter().all(|names| names.is_empty()) && more.iter().all(Option::is_none) {

@@ -429,6 +429,22 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
     }
 }
 
+/// Whether a program in a session at `home` may reach a gate's schema; what names a schema that
+/// lists others may reach those.
+pub(super) fn is_reached(gate: &Gate, home: &Namespace, reach: Reach<'_>) -> bool {
+    let lists = match reach {
+        Reach::Home | Reach::Anywhere => false,
+        Reach::Named(names, more) => {
+            let names = names.into_iter().flatten().map(String::as_str);
+            let mut all = names.chain(more.into_iter().flatten());
+            all.any(|name| LISTING.iter().any(|schema| is_alike(name, schema)))
+        }
+    };
+    is_alike(gate.namespace().database(), home.database())
+        || is_meant(gate, reach)
+        || lists && gate.may_be_meant()
+}
+
 /// Whether another gate is of a schema that the engine may take for the default one, written
 /// otherwise.
 fn is_twin(gate: &Gate, home: &Gate) -> bool {

@@ -34,6 +34,7 @@ use crate::wire::mysql::conversation::{Begun, Conversation};
 use crate::wire::mysql::effects::NO_SCHEMA;
 use crate::wire::mysql::endpoint::{Endpoint, Greeted};
 use crate::wire::mysql::frame;
+use crate::wire::mysql::login_text::{self, Going, LoginTexts};
 use crate::wire::mysql::own_key::OwnKey;
 use crate::wire::mysql::refusal;
 use crate::wire::mysql::relay::{End, Relay};
@@ -74,6 +75,8 @@ pub struct Shared {
     pub sessions: Arc<Sessions>,
     /// Stops statements.
     pub killer: Arc<dyn Killer>,
+    /// What engines run at a login.
+    pub login_texts: Arc<dyn LoginTexts>,
     /// The proxy's own RSA key.
     pub own_key: Arc<OwnKey>,
 }
@@ -120,8 +123,9 @@ const UNKNOWN_DATABASE: (u16, &str) = (1049, "42000");
 const STOPPING: (u16, &str) = (1053, "08S01");
 const NETWORK: (u16, &str) = (1158, "08S01");
 const INSECURE: (u16, &str) = (3159, "HY000");
-/// A client's own number, by the design: the connection behind the proxy can't be made.
-const UNREACHABLE: (u16, &str) = (2003, "HY000");
+/// The connection behind the proxy can't be made. Not the client libraries' own 2003: MariaDB's
+/// take what comes with a number from 2000 to 2999, or from 5000 to 5999, for a damaged packet.
+const UNREACHABLE: (u16, &str) = NETWORK;
 
 /// Serves one connection to its end. `client` is its address for people.
 ///
@@ -241,6 +245,7 @@ async fn prepare<'a>(
     } else {
         elsewhere(arrived, host, &target).await?
     };
+    let arrived = let_in(arrived, &host, &target, shared).await?;
     let ready = log_in(place, arrived, host, target, shared).await?;
     Ok(Box::new(Ready { capability, ..ready }))
 }
@@ -306,6 +311,28 @@ fn shown(
         let gate = shared.gates.known(&target.namespace);
         capability::refusal(gate.as_ref(), &target.namespace)
     })
+}
+
+/// Lets a login go on unless the engine may write at it to what is fenced.
+///
+/// # Cancel safety
+/// Dropping the future closes both connections.
+async fn let_in(
+    arrived: Arrived,
+    host: &Host,
+    target: &Target<Endpoint>,
+    shared: &Shared,
+) -> Result<Arrived, NoSession> {
+    let server = MyServer::from_greeting(&host.greeting.version);
+    let collation = u16::from(arrived.login.charset());
+    let encoding = MyEncoding::from_collation(collation, server.flavour);
+    let going = Going { home: &target.namespace, server, encoding };
+    let asked = login_text::refusal(going, &shared.gates, shared.login_texts.as_ref());
+    let Some((refusal, text)) = asked.await else { return Ok(arrived) };
+    shared.denials.count(refusal.denial, Surface::Mysql);
+    let code = (refusal.denial.errno(), shared.denials.sqlstate(refusal.denial));
+    let sequence = arrived.sequence.wrapping_add(1);
+    Err(tell(arrived.client, sequence, code, text))
 }
 
 /// The client's database is on another engine: has the client prove its password for that one.

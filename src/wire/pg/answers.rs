@@ -241,9 +241,12 @@ fn error(
     let severity = severity(body);
     conversation.fatal_seen |= severity == Severity::Fatal;
     if mine && severity == Severity::Error {
-        if let Some(entry) = conversation.owed.front_mut() {
+        let undo = conversation.owed.front_mut().is_some_and(|entry| {
             entry.failed = true;
-            conversation.guard_failed |= entry.whose == Whose::Undo;
+            entry.whose == Whose::Undo
+        });
+        if undo {
+            conversation.fail_undo();
         }
         return Ruling::Drop;
     }

@@ -3,15 +3,22 @@
 //! Purpose: W23 (all methods) and W25: with TLS towards the engine SCRAM can't be bound to the
 //! client's own channel, so SCRAM-SHA-256-PLUS is taken out of the engine's offer. Ends at the
 //! engine's first ReadyForQuery, with what was learnt on the way. Messages are bounded in size;
-//! the caller bounds the time. Secrets pass through and are kept nowhere. Called by `session.rs`.
+//! the caller bounds the time. While it is the engine's turn a login trigger may run, so the login
+//! is listed for drains (`gate/logins.rs`, invariants 2 and 7). Secrets pass through and are kept
+//! nowhere. Called by `session.rs`.
+
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::base::limits;
+use crate::gate::logins::{Login, LoginRefusal};
 use crate::tls::Stream;
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame::{self, HEADER};
+use crate::wire::shared::sessions::Counted;
 
 const SCRAM_PLUS: &[u8] = b"SCRAM-SHA-256-PLUS";
 
@@ -40,32 +47,101 @@ pub(crate) enum AuthEnd {
     /// The engine went away.
     #[error("the engine closed the connection during the login")]
     EngineGone,
+    /// The gate was closed meanwhile, and a login trigger would run: the client isn't told yet.
+    #[error("a fence refused the login, at which a login trigger would run")]
+    Fenced(LoginRefusal),
     /// Somebody broke the protocol.
     #[error("the login broke the protocol: {0}")]
     Broken(&'static str),
 }
 
-/// Carries the authentication. The startup packet was sent before.
+/// A login's connection to the engine, and its place among the logins that engines work on.
+pub(crate) struct AtEngine<'a> {
+    /// The connection.
+    pub(crate) stream: Stream,
+    /// What has come from there and wasn't taken yet.
+    pub(crate) inbox: BytesMut,
+    /// Whether it is the engine's turn.
+    pub(crate) login: Login,
+    /// The place among the proxy's sessions.
+    pub(crate) place: Counted<'a>,
+}
+
+impl AtEngine<'_> {
+    /// Behind a login that ended early on this side: waits, within bounds, until it isn't the
+    /// engine's turn any more. What a login trigger does goes on without a client.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves the login listed as lost.
+    pub(crate) async fn see_out(mut self) {
+        let bound = Duration::from_millis(limits::LOGIN_SEEN_OUT_MS);
+        let seen = timeout(bound, async {
+            while self.login.is_at_engine() {
+                match next(&self.inbox) {
+                    Ok(Some(header)) => {
+                        let message = self.inbox.split_to(HEADER + header.body);
+                        if ends_a_turn(header.tag, message.get(HEADER..).unwrap_or_default()) {
+                            self.login.returned();
+                        }
+                        continue;
+                    }
+                    Ok(None) => {}
+                    // Nothing can be told apart in it; its end can.
+                    Err(_) => self.inbox.clear(),
+                }
+                match self.stream.read_buf(&mut self.inbox).await {
+                    Ok(count) if count > 0 => {}
+                    Ok(_) | Err(_) => self.login.returned(),
+                }
+            }
+        });
+        if seen.await.is_err() {
+            tracing::warn!(
+                session = %self.login.id(),
+                "the engine did not end a login whose client is gone; it counts as lost"
+            );
+        }
+    }
+}
+
+/// Whether a message of the engine's shows that it waits for the client, or is done with the login
+/// and what runs at it. Behind an error it still closes; a token of GSSAPI or SSPI may be the last,
+/// behind which it goes on by itself.
+fn ends_a_turn(tag: u8, body: &[u8]) -> bool {
+    const GSS_CONTINUE: u32 = 8;
+    match tag {
+        b'Z' => true,
+        b'R' => asks_for_answer(body) == Some(true) && kind(body) != Some(GSS_CONTINUE),
+        _ => false,
+    }
+}
+
+/// Carries the authentication. The startup packet was sent before, with the login handed over.
 ///
 /// # Cancel safety
-/// Dropping the future and both streams ends the login; nothing was admitted.
-pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<Welcome, AuthEnd> {
+/// Dropping the future and both streams ends the login, but for what the engine runs in it: see
+/// [`AtEngine::see_out`].
+pub(crate) async fn carry(client: &mut Stream, at: &mut AtEngine<'_>) -> Result<Welcome, AuthEnd> {
+    let AtEngine { stream: engine, inbox, login, .. } = at;
     let strip = engine.is_tls();
     let mut welcome = Welcome::default();
-    let mut inbox = BytesMut::new();
     let mut outbox = BytesMut::new();
     let mut refused = false;
     loop {
-        let Some(header) = next(&inbox)? else {
+        let Some(header) = next(inbox)? else {
             send(client, &mut outbox).await?;
-            match engine.read_buf(&mut inbox).await {
+            match engine.read_buf(inbox).await {
                 Ok(count) if count > 0 => continue,
-                Ok(_) | Err(_) if refused => return Err(AuthEnd::Refused),
-                Ok(_) | Err(_) => return Err(AuthEnd::EngineGone),
+                Ok(_) | Err(_) => {}
             }
+            login.returned();
+            return Err(if refused { AuthEnd::Refused } else { AuthEnd::EngineGone });
         };
         let message = inbox.split_to(HEADER + header.body);
         let body = message.get(HEADER..).unwrap_or_default();
+        if ends_a_turn(header.tag, body) {
+            login.returned();
+        }
         match header.tag {
             b'R' => {
                 let asks = asks_for_answer(body);
@@ -76,8 +152,9 @@ pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<We
                 }
                 if asks == Some(true) {
                     send(client, &mut outbox).await?;
-                    let first = first(client, &mut welcome.from_client, engine, &mut inbox);
+                    let first = first(client, &mut welcome.from_client, engine, inbox, login);
                     if let First::Client(answer) = first.await? {
+                        login.hands_over().await.map_err(AuthEnd::Fenced)?;
                         engine.write_all(&answer).await.map_err(|_| AuthEnd::EngineGone)?;
                         engine.flush().await.map_err(|_| AuthEnd::EngineGone)?;
                     }
@@ -102,7 +179,7 @@ pub(crate) async fn carry(client: &mut Stream, engine: &mut Stream) -> Result<We
         outbox.extend_from_slice(&message);
         if header.tag == b'Z' {
             send(client, &mut outbox).await?;
-            welcome.from_engine = inbox;
+            welcome.from_engine = std::mem::take(inbox);
             return Ok(welcome);
         }
     }
@@ -149,12 +226,16 @@ async fn first(
     held: &mut BytesMut,
     engine: &mut Stream,
     inbox: &mut BytesMut,
+    login: &mut Login,
 ) -> Result<First, AuthEnd> {
     let spoken = async {
         while next(inbox)?.is_none() {
             match engine.read_buf(inbox).await {
                 Ok(count) if count > 0 => {}
-                Ok(_) | Err(_) => return Err(AuthEnd::EngineGone),
+                Ok(_) | Err(_) => {
+                    login.returned();
+                    return Err(AuthEnd::EngineGone);
+                }
             }
         }
         Ok(First::Engine)
@@ -221,7 +302,16 @@ fn offer_without_plus(body: &[u8], outbox: &mut BytesMut) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::base::ids::{Generation, Namespace, SessionId};
+    use crate::fence::record::InFlight;
+    use crate::fence::verdict::Overlay;
+    use crate::gate::drain::Drain;
+    use crate::gate::registry::{Gate, Gates};
+    use crate::gate::slot::Card;
+    use crate::wire::shared::sessions::Sessions;
 
     #[test]
     fn channel_binding_is_taken_out_of_the_offer() {
@@ -239,6 +329,23 @@ mod tests {
 
     fn asks(kind: u8, more: &[u8]) -> Vec<u8> {
         message(b'R', &[&[0, 0, 0, kind][..], more].concat())
+    }
+
+    /// A login of which the engine has the startup packet, at gates of its own.
+    async fn at_engine(gates: &Arc<Gates>, stream: Stream) -> AtEngine<'static> {
+        static PLACES: Sessions = Sessions::new(1_000);
+        let namespace = Namespace::parse("e/d").unwrap();
+        let named = (SessionId(1), Card::default());
+        let mut login = Login::new(Arc::clone(gates), namespace, None, named);
+        login.hands_over().await.unwrap();
+        let place = PLACES.place().unwrap();
+        AtEngine { stream, inbox: BytesMut::new(), login, place }
+    }
+
+    fn gates() -> Arc<Gates> {
+        let gates = Gates::new(Generation(1));
+        gates.recovered();
+        Arc::new(gates)
     }
 
     /// Both ends of a peer that speaks over a Unix socket.
@@ -260,7 +367,8 @@ mod tests {
     /// it, and goes on): what follows mustn't wait for one.
     #[tokio::test]
     async fn w23_a_token_that_needs_no_answer_is_not_waited_behind() {
-        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let ((mut client, mut person), (engine, mut server)) = (peer(), peer());
+        let mut engine = at_engine(&gates(), engine).await;
         let token = message(b'p', b"AP-REQ");
         let rest = [asks(0, b""), message(b'S', b"a\0b\0"), message(b'Z', b"I")].concat();
         let (ended, (), ()) = tokio::time::timeout(std::time::Duration::from_secs(60), async {
@@ -285,7 +393,8 @@ mod tests {
     /// Control arm: where the token does need an answer, that is carried as ever.
     #[tokio::test]
     async fn w23_a_token_that_needs_an_answer_gets_it() {
-        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let ((mut client, mut person), (engine, mut server)) = (peer(), peer());
+        let mut engine = at_engine(&gates(), engine).await;
         let token = message(b'p', b"more");
         let engine_side = async {
             server.write_all(&asks(8, b"first")).await.unwrap();
@@ -305,7 +414,8 @@ mod tests {
     /// The engine gives a client that doesn't answer up (authentication_timeout): it is told.
     #[tokio::test]
     async fn w23_what_the_engine_says_while_a_client_is_waited_for_is_passed_on() {
-        let ((mut client, mut person), (mut engine, mut server)) = (peer(), peer());
+        let ((mut client, mut person), (engine, mut server)) = (peer(), peer());
+        let mut engine = at_engine(&gates(), engine).await;
         let fatal = message(b'E', b"SFATAL\0C57014\0Mcanceling authentication\0\0");
         let engine_side = async {
             server.write_all(&asks(3, b"")).await.unwrap();
@@ -318,6 +428,87 @@ mod tests {
         let limit = std::time::Duration::from_secs(60);
         let (ended, ()) = tokio::time::timeout(limit, both).await.expect("the login hangs");
         assert!(matches!(ended, Err(AuthEnd::Refused)));
+    }
+
+    fn close(gates: &Gates) -> Arc<Gate> {
+        let gate = gates.gate(&Namespace::parse("e/d").unwrap());
+        gate.overlay(Overlay::Installing, InFlight::Finish);
+        let question = gate.login_question();
+        gate.note_login_triggers(question, Some(vec!["at_login".to_owned()]));
+        gate
+    }
+
+    /// While the client is asked nothing is listed: a slow one holds no drain up. Its answer goes
+    /// nowhere once the gate is closed.
+    #[tokio::test]
+    async fn a_drain_waits_for_a_login_only_while_it_is_the_engines_turn() {
+        let ((mut client, mut person), (engine, mut server)) = (peer(), peer());
+        let gates = gates();
+        let mut engine = at_engine(&gates, engine).await;
+        let gate = close(&gates);
+        let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+        assert_eq!(drain.blockers().len(), 1, "the startup packet is with the engine");
+        let others = async {
+            server.write_all(&asks(3, b"")).await.unwrap();
+            drain.wait().await;
+            heard(&mut person, &asks(3, b"")).await;
+            person.write_all(&message(b'p', b"secret\0")).await.unwrap();
+            // The login wants to know whether the triggers are still there.
+            gates.login_asked().await;
+            assert!(gate.takes_login_question());
+            let question = gate.login_question();
+            gate.note_login_triggers(question, Some(vec!["at_login".to_owned()]));
+        };
+        let both = async { tokio::join!(carry(&mut client, &mut engine), others) };
+        let limit = Duration::from_secs(60);
+        let (ended, ()) = timeout(limit, both).await.expect("the login hangs");
+        let Err(AuthEnd::Fenced(refused)) = ended else { panic!("it passed") };
+        assert_eq!(*refused.triggers, ["at_login"]);
+        assert!(!engine.login.is_at_engine());
+        drop(engine);
+        assert_eq!(server.read_u8().await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    }
+
+    /// A client that goes away doesn't end what the engine runs at its login.
+    #[tokio::test]
+    async fn invariant_07_a_login_without_a_client_is_seen_to_its_end() {
+        let (engine, mut server) = peer();
+        let gates = gates();
+        let left = at_engine(&gates, engine).await;
+        let mut drain = Drain::of(close(&gates)).unwrap();
+        let seen = tokio::spawn(left.see_out());
+        // A notice shows that it is under way, and ends nothing.
+        let begun = [asks(0, b""), message(b'N', b"SNOTICE\0\0")].concat();
+        server.write_all(&begun).await.unwrap();
+        assert!(drain.look().is_none());
+        server.write_all(&message(b'Z', b"I")).await.unwrap();
+        seen.await.unwrap();
+        assert!(drain.look().is_some());
+    }
+
+    /// One of which nothing more is known counts for ever, where there are triggers.
+    #[tokio::test]
+    async fn invariant_07_a_login_that_is_dropped_counts_as_lost() {
+        let gates = gates();
+        drop(at_engine(&gates, peer().0).await);
+        let gate = close(&gates);
+        let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+        assert!(drain.blockers().iter().all(|slot| slot.is_login() && slot.is_abandoned()));
+        assert!(drain.look().is_none());
+        let question = gate.login_question();
+        gate.note_login_triggers(question, Some(Vec::new()));
+        assert!(drain.look().is_some(), "without triggers nothing ran");
+    }
+
+    #[test]
+    fn a_token_that_may_be_the_last_leaves_the_turn_with_the_engine() {
+        for (kind, ends) in [(0, false), (3, true), (5, true), (7, true), (8, false), (10, true)] {
+            assert_eq!(ends_a_turn(b'R', &[0, 0, 0, kind]), ends, "{kind}");
+        }
+        for (kind, ends) in [(11, true), (12, false)] {
+            assert_eq!(ends_a_turn(b'R', &[0, 0, 0, kind]), ends, "{kind}");
+        }
+        assert!(ends_a_turn(b'Z', b"I") && !ends_a_turn(b'E', b"") && !ends_a_turn(b'K', b""));
     }
 
     #[test]

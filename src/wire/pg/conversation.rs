@@ -122,6 +122,8 @@ pub(crate) struct Conversation {
     pub(crate) doubted: bool,
     /// The guard can't be set, or not be undone: the session can't go on.
     pub(crate) guard_failed: bool,
+    /// It was its undoing that failed: what stands behind it has been sent.
+    pub(crate) undo_failed: bool,
     /// The engine has said a FATAL error: what was running is known not to have been committed.
     pub(crate) fatal_seen: bool,
     /// Leases at other gates that a lifecycle statement reaches (W7), held as long as the own one.
@@ -177,6 +179,7 @@ impl Conversation {
             implicit: false,
             doubted: false,
             guard_failed: false,
+            undo_failed: false,
             fatal_seen: false,
             elsewhere: HashMap::new(),
             midway: false,
@@ -328,7 +331,12 @@ impl Conversation {
             (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),
             (Guard::Off, Status::Idle) if self.guard_on && self.owed.is_empty() => {
                 self.guard_on = false;
-                (Whose::Undo, self.own.undo())
+                // At the fault point it is a setting that the engine doesn't know.
+                let undone = match fault::point("wire.undo") {
+                    Ok(()) => self.own.undo(),
+                    Err(_) => "SET fencewire_injected = off",
+                };
+                (Whose::Undo, undone)
             }
             (Guard::On | Guard::Off, Status::Idle | Status::Open | Status::Failed) => {
                 return Armed::Done;
@@ -361,12 +369,18 @@ impl Conversation {
         match entry.whose {
             Whose::Guard => self.guard_answered(!done),
             Whose::Undo if done => self.own.undone(),
-            Whose::Undo => self.guard_failed = true,
+            Whose::Undo => self.fail_undo(),
             // Behind a Sync that stood alone: its ROLLBACK met nothing, so that Sync did end what
             // was open, and committed it. Nobody may be told that it was rolled back.
             Whose::Own if self.doubted && !entry.failed => self.forced = Forced::No,
             Whose::Client | Whose::Own => {}
         }
+    }
+
+    /// The guard's undoing failed.
+    pub(crate) const fn fail_undo(&mut self) {
+        self.guard_failed = true;
+        self.undo_failed = true;
     }
 
     /// A ReadyForQuery came: whose block is it that is open, if one is?

@@ -75,6 +75,47 @@ pub(crate) fn typed_error(
     sqlstate: &str,
 ) {
     let denial = refusal.denial;
+    typed(out, severity, refusal, (sqlstate, denial.sentence(), denial.hint()));
+}
+
+/// Appends the typed error of a login that is refused: `triggers` would run at it, unguarded; none
+/// are given where the engine couldn't say.
+pub(crate) fn login_error(
+    out: &mut BytesMut,
+    refusal: &Refusal,
+    sqlstate: &str,
+    triggers: &[String],
+) {
+    let names: Vec<String> = triggers.iter().map(|name| format!("{name:?}")).collect();
+    let (sentence, hint) = if names.is_empty() {
+        (
+            "the engine did not say whether this database has login triggers, which would run at \
+             this login unguarded, so none is admitted"
+                .to_owned(),
+            "Retry shortly. The operator: see that the proxy's control role can log in to it.",
+        )
+    } else {
+        (
+            format!(
+                "{}; this database has a login trigger ({}), which would run at this login, where \
+                 nothing keeps it from writing",
+                refusal.denial.sentence(),
+                names.join(", ")
+            ),
+            "Log in when the operator says the move is over. The operator: ALTER EVENT TRIGGER ... \
+             DISABLE lets logins through before that.",
+        )
+    };
+    typed(out, Severity::Fatal, refusal, (sqlstate, &sentence, hint));
+}
+
+fn typed(
+    out: &mut BytesMut,
+    severity: Severity,
+    refusal: &Refusal,
+    (sqlstate, sentence, hint): (&str, &str, &str),
+) {
+    let denial = refusal.denial;
     let policy = &refusal.published.policy;
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();
     let operation =
@@ -85,7 +126,7 @@ pub(crate) fn typed_error(
         (b'S', severity.text().to_owned()),
         (b'V', severity.text().to_owned()),
         (b'C', sqlstate.to_owned()),
-        (b'M', format!("{}: {}", denial.code(), denial.sentence())),
+        (b'M', format!("{}: {sentence}", denial.code())),
         (
             b'D',
             format!(
@@ -95,7 +136,7 @@ pub(crate) fn typed_error(
                 policy.revision
             ),
         ),
-        (b'H', denial.hint().to_owned()),
+        (b'H', hint.to_owned()),
         (b'R', "fencewire".to_owned()),
     ];
     put(out, &ErrorResponse::new(fields));

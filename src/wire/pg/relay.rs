@@ -42,6 +42,13 @@ use crate::wire::shared::waiting::Parting;
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
 /// Why a session is ended, for its client.
 const STOPPING: &str = "terminating connection: the proxy is stopping";
+const GUARD_FAILED: &str = "terminating connection: writes are fenced, and the engine did not make \
+                            this session read-only; the statement was not sent to it";
+const UNDO_FAILED: &str = "terminating connection: the fence is lifted, and the engine did not end \
+                           the read-only mode that this session had under it";
+const UNDO_FAILED_UNKNOWN: &str = "terminating connection: the fence is lifted, and the engine did \
+                                   not end the read-only mode that this session had under it; \
+                                   whether the statement behind that was run is not known";
 const ROUTE_MOVED: &str = "terminating connection: this name leads to another database now";
 
 type Peer = peer::Peer<Rest>;
@@ -307,11 +314,7 @@ impl Relay {
     fn after_step(&mut self) {
         self.note_midway();
         if self.conversation.guard_failed {
-            tracing::error!(
-                session = %self.conversation.seat.slot().id(),
-                "the engine refused the read-only guard; the session is ended"
-            );
-            self.end = Some(End::Fault);
+            self.end_unguarded();
         }
         if self.finishing
             && self.conversation.owed.is_empty()
@@ -336,6 +339,26 @@ impl Relay {
         if !self.engine.reads && self.end.is_none() {
             self.end = Some(End::Done);
         }
+    }
+
+    /// The engine didn't confirm the guard, or its end: the session can't go on, and its client is
+    /// told why, and what is known of its last statement.
+    fn end_unguarded(&mut self) {
+        tracing::error!(
+            session = %self.conversation.seat.slot().id(), undo = self.conversation.undo_failed,
+            "the engine refused the read-only guard, or its undoing; the session is ended"
+        );
+        let unknown = self.conversation.owed.iter().any(|entry| entry.may_commit);
+        let (sqlstate, why, hint) = match (self.conversation.undo_failed, unknown) {
+            (true, true) => ("08007", UNDO_FAILED_UNKNOWN, "Reconnect; look whether it was run."),
+            (true, false) => ("57P01", UNDO_FAILED, "Reconnect; repeat what was not answered."),
+            (false, _) => ("57P01", GUARD_FAILED, "Reconnect, and repeat the statement."),
+        };
+        if self.end.is_none() && self.is_between_messages() {
+            let out = &mut self.client.pending;
+            refusal::plain_error(out, Severity::Fatal, sqlstate, why, hint);
+        }
+        self.end = Some(End::Fault);
     }
 
     /// Nothing of a held program was forwarded: it goes with its client, and where the client's

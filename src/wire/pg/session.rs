@@ -12,17 +12,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::base::ids::EngineName;
+use crate::base::fault;
+use crate::base::ids::{EngineName, SessionId};
 use crate::base::limits;
 use crate::gate::admission::{Refusal, Seat};
 use crate::gate::capability::Capability;
+use crate::gate::logins::{Login, LoginRefusal};
 use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
 use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
-use crate::wire::pg::auth::{self, AuthEnd, Welcome};
+use crate::wire::pg::auth::{self, AtEngine, AuthEnd, Welcome};
 use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::cancel::{CancelKey, Cancels};
 use crate::wire::pg::conversation::{Conversation, Mode};
@@ -75,7 +77,12 @@ pub(crate) async fn serve(
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
     // Boxed: an idle session shouldn't go on owning the room that its beginning took.
-    let prepared = timeout(bound, Box::pin(prepare(accepted, &settings, &shared))).await;
+    let mut at_engine = None;
+    let login = Box::pin(prepare(accepted, &client, (&settings, &shared), &mut at_engine));
+    let prepared = timeout(bound, login).await;
+    if let Some(left) = at_engine {
+        left.see_out().await;
+    }
     let ready = match prepared {
         Ok(Ok(Some(ready))) => ready,
         Ok(Ok(None)) => return,
@@ -92,7 +99,7 @@ pub(crate) async fn serve(
     };
     let _counted = shared.sessions.opened();
     counters.session_opened();
-    run(ready, client, &shared, &counters).await;
+    run(ready, &shared, &counters).await;
     counters.session_closed();
 }
 
@@ -109,17 +116,45 @@ struct Ready<'a> {
     capability: Option<Capability>,
     /// What the gates had counted before the login went to the engine.
     looks: u64,
+    id: SessionId,
+    card: Card,
+}
+
+impl<'a> Ready<'a> {
+    fn of(
+        (place, client, engine): (Counted<'a>, Stream, Stream),
+        told: (Startup, Target<Endpoint>, CameBy, Option<Capability>),
+        (welcome, looks): (Welcome, u64),
+        (id, card): (SessionId, Card),
+    ) -> Self {
+        let (startup, target, came_by, capability) = told;
+        Self {
+            place,
+            client,
+            engine,
+            startup,
+            target,
+            welcome,
+            came_by,
+            capability,
+            looks,
+            id,
+            card,
+        }
+    }
 }
 
 /// Everything up to the engine's first ReadyForQuery. `None` when there is nothing more to do.
 ///
 /// # Cancel safety
-/// Dropping the future closes both connections; nothing was admitted. What the client asked for
+/// Dropping the future closes the client's connection; what is left of a login at the engine is in
+/// `at_engine`, for [`AtEngine::see_out`]. What the client asked for
 /// (a CancelRequest) may or may not have been delivered.
 async fn prepare<'a>(
     accepted: Accepted,
-    settings: &Settings,
-    shared: &'a Shared,
+    address: &str,
+    (settings, shared): (&Settings, &'a Shared),
+    at_engine: &mut Option<AtEngine<'a>>,
 ) -> Result<Option<Ready<'a>>, String> {
     let Some((mut client, startup)) = meet(accepted, settings, shared).await? else {
         return Ok(None);
@@ -149,44 +184,78 @@ async fn prepare<'a>(
             return Err("it showed no live capability of this database".to_owned());
         }
     };
-    let mut engine = match target.endpoint.connect().await {
-        Ok(engine) => engine,
+    let (id, card) = (shared.sessions.number(), card(&startup, address, came_by.clone()));
+    let (gates, namespace) = (Arc::clone(&shared.gates), target.namespace.clone());
+    let mut login = Login::new(gates, namespace, capability.clone(), (id, card.clone()));
+    // Refused before the engine is bothered. From here to there the login is nobody's to work on.
+    if let Err(refused) = login.hands_over().await {
+        return Err(turn_away(client, &refused, &shared.denials).await);
+    }
+    login.returned();
+    let stream = match target.endpoint.connect().await {
+        Ok(stream) => stream,
         Err(error) => {
             let reason = error.to_string();
             farewell(client, "08001", &reason, "Look whether the engine is up.").await;
             return Err(reason);
         }
     };
+    let at = at_engine.insert(AtEngine { stream, inbox: BytesMut::new(), login, place });
     let (packet, looks) = (startup.packet(target.namespace.database()), shared.gates.looks());
-    let sent = async {
-        engine.write_all(&packet).await?;
-        engine.flush().await
-    };
-    let outcome = match sent.await {
-        Ok(()) => auth::carry(&mut client, &mut engine).await,
-        Err(_) => Err(AuthEnd::EngineGone),
-    };
-    match outcome {
+    match log_in(&mut client, at, &packet).await {
         Ok(welcome) => {
-            let ready = Ready {
-                place,
-                client,
-                engine,
-                startup,
-                target,
-                welcome,
-                came_by,
-                capability,
-                looks,
+            let Some(AtEngine { stream: engine, place, .. }) = at_engine.take() else {
+                return Err("the login's connection is gone".to_owned());
             };
-            Ok(Some(ready))
+            let told = (startup, target, came_by, capability);
+            Ok(Some(Ready::of((place, client, engine), told, (welcome, looks), (id, card))))
         }
         Err(end @ AuthEnd::EngineGone) => {
             let reason = format!("engine {}: {end}", target.endpoint.name());
             farewell(client, "08006", &reason, "Look at the engine's log.").await;
             Err(reason)
         }
+        Err(AuthEnd::Fenced(refused)) => Err(turn_away(client, &refused, &shared.denials).await),
         Err(end) => Err(end.to_string()),
+    }
+}
+
+/// The login's exchange with the engine, from the startup packet on.
+///
+/// # Cancel safety
+/// As [`auth::carry`].
+async fn log_in(
+    client: &mut Stream,
+    at: &mut AtEngine<'_>,
+    packet: &[u8],
+) -> Result<Welcome, AuthEnd> {
+    at.login.hands_over().await.map_err(AuthEnd::Fenced)?;
+    pass(fault::point_async("wire.login_listed").await);
+    let sent = async {
+        at.stream.write_all(packet).await?;
+        at.stream.flush().await
+    };
+    if sent.await.is_err() {
+        at.login.returned();
+        return Err(AuthEnd::EngineGone);
+    }
+    auth::carry(client, at).await
+}
+
+/// The point parks or aborts; an injected error means nothing here.
+fn pass(outcome: Result<(), fault::Fault>) {
+    if let Err(fault) = outcome {
+        tracing::error!(%fault, "ignored");
+    }
+}
+
+/// What people are shown of the session.
+fn card(startup: &Startup, address: &str, came_by: CameBy) -> Card {
+    Card {
+        client: address.to_owned(),
+        user: startup.parameter("user").unwrap_or_default().to_owned(),
+        application_name: startup.parameter("application_name").unwrap_or_default().to_owned(),
+        came_by: Some(came_by),
     }
 }
 
@@ -246,6 +315,19 @@ async fn refuse(client: Stream, refusal: &Refusal, denials: &Denials) {
     .await;
 }
 
+/// A login at which a login trigger would run unguarded is told so, and counted. Answers why there
+/// is no session.
+///
+/// # Cancel safety
+/// As for [`farewell`].
+async fn turn_away(client: Stream, refused: &LoginRefusal, denials: &Denials) -> String {
+    let LoginRefusal { refusal, triggers } = refused;
+    denials.count(refusal.denial, Surface::Pg);
+    let sqlstate = denials.sqlstate(refusal.denial);
+    last_word(client, |buffer| refusal::login_error(buffer, refusal, sqlstate, triggers)).await;
+    "a login trigger would run at it, and writes are closed".to_owned()
+}
+
 /// The capability that the startup packet shows, if it shows any: all that it offers must be live
 /// ones of this database, and the last of them counts. A replication connection has no use for one.
 fn shown(
@@ -273,21 +355,10 @@ fn shown(
 ///
 /// # Cancel safety
 /// Dropping the future abandons the session: see `relay.rs`.
-async fn run(
-    ready: Ready<'_>,
-    client: String,
-    shared: &Arc<Shared>,
-    counters: &Arc<WorkerCounters>,
-) {
+async fn run(ready: Ready<'_>, shared: &Arc<Shared>, counters: &Arc<WorkerCounters>) {
     let Ready { place: _place, client: client_stream, engine, startup, target, .. } = ready;
     let (welcome, came_by, capability) = (ready.welcome, ready.came_by, ready.capability);
-    let card = Card {
-        client,
-        user: startup.parameter("user").unwrap_or_default().to_owned(),
-        application_name: startup.parameter("application_name").unwrap_or_default().to_owned(),
-        came_by: Some(came_by.clone()),
-    };
-    let id = shared.sessions.number();
+    let (id, card) = (ready.id, ready.card);
     let gate = shared.gates.gate(&target.namespace);
     let seat = match &capability {
         Some(capability) => Seat::take_bearing(gate, id, card, capability.clone()),

@@ -482,7 +482,7 @@ fn with_the_gate_closed_programs_are_taken_one_at_a_time() {
 fn a_program_that_drops_the_guard_half_way_is_refused() {
     both(|stage| {
         stage.close();
-        stage.client(&query("RESET ALL; SELECT * FROM v"));
+        stage.client(&query("DISCARD ALL; SELECT * FROM v"));
         assert_eq!(stage.told(), ["E:ZF008", "ZI"]);
         assert!(stage.conversation.lease.is_none(), "no lease is left behind");
         stage.client(&query("SELECT * FROM v; COMMIT; SELECT * FROM v"));

@@ -6,8 +6,8 @@
 
 use super::lexer::{Piece, Token, tokens};
 use super::{
-    AdoptionClauses, Clause, Dialect, FenceStatement, Show, Statement, TargetClauses, Wrong,
-    clauses, form, words,
+    AdoptionClauses, CAPABILITY_WORDS, CapabilityStatement, Clause, Dialect, FenceStatement, Show,
+    Statement, TargetClauses, Wrong, capability_form, clauses, form, words,
 };
 use crate::base::ids::{CommandId, Namespace, OperationId, Revision};
 use crate::base::limits;
@@ -15,6 +15,7 @@ use crate::base::secret::Secret;
 use crate::fence::command::CommandKind;
 use crate::fence::record::{Identity, InFlight, ValidationResult};
 use crate::fence::state::FenceState;
+use crate::fence::verdict::Purpose;
 
 /// What `SHOW` knows, for its error.
 const SHOWN: &str = "NAMESPACES, FENCES, TARGETS, SESSIONS, DRAINS, \
@@ -58,7 +59,10 @@ pub fn parse(text: &str, dialect: Dialect) -> Result<Statement, Wrong> {
         }
         Piece::Bare(word) if word.eq_ignore_ascii_case("FENCE") => {
             parser.next += 1;
-            Statement::Fence(Box::new(parser.fence()?))
+            match parser.take_words(&CAPABILITY_WORDS) {
+                true => Statement::Capability(parser.capability()?),
+                false => Statement::Fence(Box::new(parser.fence()?)),
+            }
         }
         Piece::Bare(_) | Piece::Quoted(_) | Piece::Sign(_) => {
             parser.no_command_without_its_word()?;
@@ -103,6 +107,16 @@ impl Parser {
         let there = self.peek_word().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
         self.next += usize::from(there);
         there
+    }
+
+    /// Takes all of them or none.
+    fn take_words(&mut self, wanted: &[&str]) -> bool {
+        let start = self.next;
+        let all = wanted.iter().all(|word| self.take_word(word));
+        if !all {
+            self.next = start;
+        }
+        all
     }
 
     fn position(&self) -> usize {
@@ -212,8 +226,11 @@ impl Parser {
             self.next = next;
             return Err(self.expected(wanted));
         }
+        if self.take_word(CAPABILITY_WORDS[0]) {
+            return Err(self.expected(CAPABILITY_WORDS[1]));
+        }
         let all = CommandKind::ALL.map(|kind| words(kind).join(" ")).join(", ");
-        Err(self.expected(&format!("one of {all}")))
+        Err(self.expected(&format!("one of {all}, {}", CAPABILITY_WORDS.join(" "))))
     }
 
     /// A command without its first word is never taken for a client's small talk: a `SET READ ON …`
@@ -268,6 +285,7 @@ impl Parser {
             force_rollback: read.force,
             in_flight: read.in_flight,
             hold_ms: read.hold_ms,
+            beside_target: read.beside,
             adoption: read.from.map(|from| AdoptionClauses {
                 from,
                 approvers: read.approvers,
@@ -280,6 +298,43 @@ impl Parser {
         })
     }
 
+    fn capability(&mut self) -> Result<CapabilityStatement, Wrong> {
+        self.take_word("ON");
+        let namespace = self.namespace()?;
+        let (mut operation, mut purpose, mut revision) = (None, None, None);
+        while self.peek().is_some_and(|token| token.piece != Piece::Sign(';')) {
+            let at = self.position();
+            let twice = |word: &str| {
+                let message = format!("{word} is given twice");
+                Err(Wrong { position: at, message, is_value: false })
+            };
+            if self.take_word("OPERATION") {
+                if operation.replace(self.operation("the operation's id")?).is_some() {
+                    return twice("OPERATION");
+                }
+            } else if self.take_word("PURPOSE") {
+                if purpose.replace(self.one_of("IMPORT or VALIDATION", Purpose::parse)?).is_some() {
+                    return twice("PURPOSE");
+                }
+            } else if self.take_word("REVISION") {
+                let number = Revision(self.number("a revision, a whole number from 0")?);
+                if revision.replace(number).is_some() {
+                    return twice("REVISION");
+                }
+            } else {
+                let form = capability_form().join(" ");
+                let what =
+                    format!("one of OPERATION, PURPOSE, REVISION or the end (as in: {form})");
+                return Err(self.expected(&what));
+            }
+        }
+        let Some(operation) = operation else {
+            return Err(self.expected(Clause::Operation.form()));
+        };
+        let purpose = purpose.unwrap_or(Purpose::Import);
+        Ok(CapabilityStatement { namespace, operation, purpose, revision })
+    }
+
     /// Which clause comes next; it isn't taken yet.
     fn clause(&self, kind: CommandKind) -> Result<Clause, Wrong> {
         let known = clauses(kind);
@@ -289,7 +344,8 @@ impl Parser {
             .find(|clause| word.is_some_and(|word| word.eq_ignore_ascii_case(clause.word())));
         found.copied().ok_or_else(|| {
             let names: Vec<&str> = known.iter().map(|clause| clause.word()).collect();
-            let what = format!("one of {} or the end (as in: {})", names.join(", "), form(kind));
+            let what =
+                format!("one of {} or the end (as in: {})", names.join(", "), form(kind).join(" "));
             self.expected(&what)
         })
     }
@@ -314,6 +370,10 @@ impl Parser {
                 read.in_flight = Some(self.one_of("FINISH or REFUSE", InFlight::parse)?);
             }
             Clause::Hold => read.hold_ms = Some(self.duration()?),
+            Clause::Beside => {
+                self.word("TARGET")?;
+                read.beside = true;
+            }
             Clause::From => read.from = Some(self.operation("the id of the owner")?),
             Clause::Approvers => {
                 read.approvers.push(self.text("a name in quotes")?);
@@ -413,6 +473,7 @@ struct Read {
     force: bool,
     in_flight: Option<InFlight>,
     hold_ms: Option<u64>,
+    beside: bool,
     from: Option<OperationId>,
     approvers: Vec<String>,
     incident: String,

@@ -3,7 +3,10 @@
 //! Purpose: what a console shows for a replay, and the other half of the round trip that tests
 //! check. Called by the consoles. A second key is shown as `***` unless a test asks for it.
 
-use super::{Clause, Dialect, FenceStatement, Show, Statement, clauses, words};
+use super::{
+    CAPABILITY_WORDS, CapabilityStatement, Clause, Dialect, FenceStatement, Show, Statement,
+    clauses, words,
+};
 
 /// Whether a second key is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,7 @@ impl Statement {
                 Some(format!("INSPECT {}", quoted(&namespace.to_string(), dialect)))
             }
             Self::Fence(fence) => Some(fence.written(dialect, keys)),
+            Self::Capability(wish) => Some(wish.written(dialect)),
             Self::Other => None,
         }
     }
@@ -64,6 +68,22 @@ impl Show {
             Self::Verbose(show) => return format!("{} VERBOSE", show.written(dialect)),
         };
         format!("SHOW {what}")
+    }
+}
+
+impl CapabilityStatement {
+    fn written(&self, dialect: Dialect) -> String {
+        let mut line = format!(
+            "FENCE {} ON {} OPERATION {} PURPOSE {}",
+            CAPABILITY_WORDS.join(" "),
+            quoted(&self.namespace.to_string(), dialect),
+            quoted(&self.operation.to_string(), dialect),
+            self.purpose.name().to_ascii_uppercase()
+        );
+        if let Some(revision) = self.revision {
+            line.push_str(&format!(" REVISION {}", revision.0));
+        }
+        line
     }
 }
 
@@ -107,6 +127,7 @@ impl FenceStatement {
                 self.in_flight.map(|rule| format!("IN FLIGHT {}", rule.name().to_ascii_uppercase()))
             }
             Clause::Hold => self.hold_ms.map(|ms| format!("HOLD {ms}ms")),
+            Clause::Beside => self.beside_target.then(|| "BESIDE TARGET".to_owned()),
             Clause::From => adoption.map(|adoption| literal(&adoption.from.to_string())),
             Clause::Approvers => adoption.map(|adoption| {
                 let names = adoption.approvers.iter().map(|name| quoted(name, dialect));

@@ -24,6 +24,7 @@ fn every_command_is_read_and_printed() {
         (format!("fence set read on old/app operation {OP} deadline 30s"), 2),
         (format!("FENCE CLEAR READ ON 'old/app' OPERATION '{OP}';"), 3),
         (format!("FENCE RELEASE WRITE 'old/app' OPERATION '{OP}' COMMAND '{ID}'"), 4),
+        (format!("FENCE RELEASE WRITE ON 'old/app' BESIDE TARGET OPERATION '{OP}'"), 4),
         (format!("FENCE CREATE TARGET ON 'new/app' OPERATION '{OP}' OWNER 'a' LOCALE 'C'"), 5),
         (format!("FENCE SEAL IMPORT ON 'new/app' OPERATION '{OP}' FORCE ROLLBACK"), 6),
         (format!("FENCE RECORD VALIDATION ON 'new/app' RESULT OK OPERATION '{OP}' SUMMARY 's'"), 7),
@@ -46,7 +47,35 @@ fn every_command_is_read_and_printed() {
             assert_eq!(again, Ok(Statement::Fence(Box::new(statement.clone()))), "{written}");
         }
         assert!(statement.arguments(None).is_some() || kind == 1, "{text}");
-        assert!(form(statement.kind).starts_with("FENCE "));
+        assert!(form(statement.kind)[0].starts_with("FENCE "));
+    }
+}
+
+#[test]
+fn a_wish_for_a_capability_is_read_and_printed() {
+    for (more, purpose, revision) in [
+        ("", Purpose::Import, None),
+        ("REVISION 3 PURPOSE validation", Purpose::Validation, Some(Revision(3))),
+    ] {
+        let text = format!("fence import capability new/app {more} OPERATION '{OP}';");
+        let Ok(Statement::Capability(wish)) = pg(&text) else { panic!("{text}: {:?}", pg(&text)) };
+        assert_eq!((wish.purpose, wish.revision), (purpose, revision));
+        assert_eq!(wish.namespace.to_string(), "new/app");
+        let statement = Statement::Capability(wish);
+        let written = statement.written(Dialect::Mysql, Keys::Hidden).unwrap();
+        assert_eq!(parse(&written, Dialect::Mysql), Ok(statement), "{written}");
+    }
+    let wish = "FENCE IMPORT CAPABILITY ON 'new/app'";
+    for (text, position, message) in [
+        ("FENCE IMPORT".to_owned(), 13, "expected CAPABILITY, found the end"),
+        (wish.to_owned(), 37, "expected OPERATION 'uuid', found the end"),
+        (format!("{wish} DEADLINE 3s"), 38, "one of OPERATION, PURPOSE, REVISION or the end"),
+        (format!("{wish} PURPOSE both"), 46, "expected IMPORT or VALIDATION"),
+        (format!("{wish} REVISION 1 REVISION 1"), 49, "REVISION is given twice"),
+    ] {
+        let wrong = pg(&text).unwrap_err();
+        assert!(wrong.message.contains(message), "{text}: {wrong:?}");
+        assert_eq!((wrong.position, wrong.is_value), (position, false), "{text}: {wrong:?}");
     }
 }
 
@@ -122,6 +151,12 @@ fn every_mistake_says_what_was_expected_and_where() {
         (format!("{acquire} SOON"), 34, "expected one of OPERATION, COMMAND, EXPECT"),
         (format!("{acquire} OPERATION '{OP}' OPERATION '{OP}'"), 83, "OPERATION is given twice"),
         (format!("{acquire} FORCE"), 39, "expected ROLLBACK"),
+        (format!("{acquire} BESIDE TARGET"), 34, "expected one of OPERATION"),
+        (
+            "FENCE RELEASE WRITE ON 'old/app' BESIDE".to_owned(),
+            40,
+            "expected TARGET, found the end",
+        ),
         (format!("{acquire} REASON 'x'"), 34, "expected one of OPERATION"),
     ] {
         let wrong = pg(&text).unwrap_err();
@@ -204,6 +239,7 @@ fn statement() -> impl Strategy<Value = Statement> {
                 in_flight: [None, Some(InFlight::Finish), Some(InFlight::Refuse)][in_flight]
                     .filter(|_| has(Clause::InFlight)),
                 hold_ms: hold.map(u64::from).filter(|_| has(Clause::Hold)),
+                beside_target: force && has(Clause::Beside),
                 adoption: adopts.then(|| AdoptionClauses {
                     from: OperationId::from_uuid(uuid(from)),
                     approvers: vec![texts[2].clone(), texts[3].clone()],

@@ -131,3 +131,111 @@ fn a_release_beside_a_writable_target_is_not_sent_unasked() {
     assert_eq!((code, fake.posts().len()), (exit::DONE, 1));
     assert!(out.contains("note           WARNING: both"), "{out}");
 }
+
+/// A target as the made-up surface shows it, and answers to what is sent.
+fn target(state: &'static str, revision: u64, status: u16, body: Value) -> Fake {
+    Fake::new(move |seen| match seen.line.starts_with("GET") {
+        true if state == "ABSENT" => Reply::Json(404, json!({ "error": "no such database" })),
+        true => Reply::Json(200, inspected(state, revision)),
+        false => Reply::Json(status, body.clone()),
+    })
+}
+
+#[test]
+fn a_target_is_created_where_nothing_is_and_its_options_are_sent() {
+    let body = json!({ "outcome": "APPLIED", "fence": view("TARGET_QUARANTINED", 1) });
+    let fake = target("ABSENT", 0, 200, body);
+    let args = ["create-quarantined", "old/app", "--operation", OP, "--owner", "app's"];
+    let (code, out, err) = fake.run(&args);
+    assert_eq!((code, err.as_str()), (exit::DONE, ""), "{out}");
+    assert!(out.contains("old/app is TARGET_QUARANTINED at revision 1"), "{out}");
+    let sent = &fake.posts()[0];
+    assert_eq!(
+        (&sent["expected_state"], &sent["expected_revision"]),
+        (&json!("ABSENT"), &json!(0))
+    );
+    assert_eq!(sent["owner"], "app's");
+    assert!(sent.get("locale").is_none(), "{sent}");
+
+    let error = json!({ "outcome": null, "error": "the engine is away" });
+    let (code, _, err) = target("ABSENT", 0, 503, error).run(&args);
+    assert_eq!(code, exit::UNKNOWN);
+    assert!(err.contains(r"--expect ABSENT@0 --owner 'app'\''s'"), "{err}");
+}
+
+#[test]
+fn the_steps_of_a_target_go_to_their_routes() {
+    for (args, state, route) in [
+        (&["seal-import", "old/app"][..], "TARGET_QUARANTINED", "seal-import"),
+        (
+            &["validate", "old/app", "--result", "ok", "--summary", "12 tables"],
+            "TARGET_VALIDATING",
+            "validation-receipt",
+        ),
+        (&["publish", "old/app"], "TARGET_VALIDATING", "publish-readable"),
+        (&["enable-writes", "old/app"], "TARGET_WRITE_FENCED", "enable-writes"),
+        (&["abort", "old/app"], "TARGET_QUARANTINED", "abort"),
+    ] {
+        let body = json!({ "outcome": "APPLIED", "fence": view(state, 4) });
+        let fake = target(state, 3, 200, body);
+        let (code, out, err) = fake.run(&[args, &["--operation", OP]].concat());
+        assert_eq!((code, err.as_str()), (exit::DONE, ""), "{out}");
+        let line = fake.seen.lock().unwrap()[1].line.clone();
+        assert_eq!(line, format!("POST /v1/namespaces/old/app/fence/target/{route}"));
+        let sent = &fake.posts()[0];
+        assert_eq!(
+            (&sent["expected_state"], &sent["expected_revision"]),
+            (&json!(state), &json!(3))
+        );
+        let validates = route == "validation-receipt";
+        assert_eq!(sent.get("result").is_some(), validates);
+        assert_eq!(sent.get("summary").is_some(), validates);
+    }
+    let (code, _, err) =
+        capture(&["ctl", "validate", "old/app", "--operation", OP, "--result", "perhaps"], &[]);
+    assert_eq!(code, exit::USAGE, "{err}");
+}
+
+#[test]
+fn a_seal_that_drains_names_force_and_abort() {
+    let mut body = json!({ "outcome": "DRAINING", "fence": view("TARGET_IMPORT_DRAINING", 2) });
+    body["drain"] = blockers();
+    let fake = target("TARGET_QUARANTINED", 1, 202, body);
+    let (code, _, err) = fake.run(&["seal-import", "old/app", "--operation", OP]);
+    assert_eq!(code, exit::DRAINING);
+    assert!(err.contains("ctl seal-import old/app") && err.contains("--force-rollback"), "{err}");
+    assert!(err.contains("or back out:\n  fencewire ctl abort old/app"), "{err}");
+}
+
+#[test]
+fn a_capability_is_alone_on_stdout() {
+    let body = json!({ "namespace": "old/app", "purpose": "import", "operation_id": OP,
+        "revision": 1, "secret": "fwc_abc" });
+    let fake = target("TARGET_QUARANTINED", 1, 200, body);
+    let (code, out, err) = fake.run(&["import-capability", "old/app", "--operation", OP]);
+    assert_eq!((code, out.as_str()), (exit::DONE, "fwc_abc\n"));
+    assert!(err.contains("shown this once") && !err.contains("fwc_"), "{err}");
+    assert_eq!(fake.posts()[0], json!({ "operation_id": OP, "expected_revision": 1 }));
+    let refused = json!({ "outcome": "OPERATION_CAPABILITY_REQUIRED", "error": "sealed" });
+    let (code, out, err) = target("TARGET_VALIDATING", 3, 403, refused).run(&[
+        "import-capability",
+        "old/app",
+        "--operation",
+        OP,
+    ]);
+    assert_eq!((code, out.as_str()), (exit::REFUSED, ""));
+    assert!(err.contains("sealed") && err.contains("see inspect"), "{err}");
+}
+
+#[test]
+fn a_questions_rows_are_shown_as_tables() {
+    let result = json!({ "cols": ["n", "x"], "rows": [["1", null], ["2", "p\u{1b}[2J"]] });
+    let body = json!({ "namespace": "old/app", "revision": 3, "results": [result, result] });
+    let fake = target("TARGET_VALIDATING", 3, 200, body);
+    let args = ["validation-query", "old/app", "--operation", OP, "select 1", "select 2"];
+    let (code, out, _) = fake.run(&args);
+    assert_eq!(code, exit::DONE);
+    assert!(out.starts_with("n  x\n1  -\n2  p") && !out.contains('\u{1b}'), "{out:?}");
+    assert_eq!(out.matches("n  x").count(), 2);
+    assert_eq!(fake.posts()[0]["stmts"], json!(["select 1", "select 2"]));
+}

@@ -437,3 +437,63 @@ fn a_text_that_may_be_read_anew_by_other_rules_is_not_known() {
         assert_eq!(stage.sent().is_empty(), by_name, "{text}");
     }
 }
+
+/// What is prepared in a session that has no default schema names all that it reaches, and keeps
+/// it that way wherever it is run; what is prepared at one that lists others stays there.
+#[test]
+fn a_statement_keeps_the_default_schema_that_it_had_or_had_not() {
+    each(|stage| {
+        let answer = rows(b"1", IDLE);
+        stage.conversation.move_to("");
+        stage.run(&prepare("select n from c.t"), &prepared(1));
+        stage.run(&query("prepare s from 'select n from c.t'"), &ok(IDLE));
+        stage.conversation.move_to("information_schema");
+        stage.run(&prepare("select * from columns"), &prepared(2));
+        stage.run(&query("prepare l from 'select * from columns'"), &ok(IDLE));
+        stage.other("old/b").overlay(Overlay::Installing, InFlight::Finish);
+        for home in ["", "app"] {
+            stage.conversation.move_to(home);
+            stage.run(&execute(1), &answer);
+            stage.run(&query("execute s"), &answer);
+        }
+        for (at, home) in ["", "app"].into_iter().enumerate() {
+            for lists in [execute(2), query("execute l")] {
+                stage.conversation.move_to(home);
+                stage.client(&lists);
+                let first = at == 0 && lists == execute(2);
+                let asked = if first { query(ASK) } else { query(GUARD) };
+                assert_eq!(stage.sent(), asked, "VIOLATION: run without the guard at {home:?}");
+                if first {
+                    stage.engine(&rows(b"0", IDLE));
+                    assert_eq!(stage.sent(), query(GUARD));
+                }
+                stage.engine(&ok(IDLE));
+                assert_eq!(stage.sent(), lists);
+                stage.engine(&answer);
+                stage.said();
+                // A write elsewhere undoes it, so that each is asked for anew.
+                stage.conversation.move_to("app");
+                stage.client(&query("insert into t values (1)"));
+                assert_eq!(stage.sent(), query(UNDO));
+                stage.engine(&ok(IDLE));
+                stage.sent();
+                stage.engine(&ok(IDLE));
+                stage.said();
+            }
+        }
+    });
+}
+
+/// A name that was prepared where the default schema wasn't known may mean any.
+#[test]
+fn a_name_prepared_nobody_knows_where_reaches_anything() {
+    each(|stage| {
+        stage.conversation.lost = true;
+        stage.run(&query("prepare s from 'insert into t values (1)'"), &ok(IDLE));
+        stage.run(&query("use app"), &ok(IDLE));
+        stage.other("old/b").overlay(Overlay::Installing, InFlight::Finish);
+        stage.client(&query("execute s"));
+        assert!(stage.sent().is_empty(), "VIOLATION: it may be of the fenced schema");
+        assert_eq!(stage.told().0, 9701);
+    });
+}
