@@ -121,6 +121,9 @@ impl Shape {
     pub(super) const HOLDS_CURSOR: u32 = 1 << 18;
     pub(super) const OWNS_READ_ONLY: u32 = 1 << 19;
     pub(super) const DISOWNS_READ_ONLY: u32 = 1 << 20;
+    pub(super) const ONLY_LIFTS: u32 = 1 << 21;
+    /// What is true of a text only if it is by each reading.
+    const IN_EACH: u32 = Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -296,17 +299,25 @@ impl Shape {
         self.has(Self::DISOWNS_READ_ONLY)
     }
 
+    /// MySQL: a single statement that does nothing but lift the session's own read-only setting,
+    /// from the next transaction on: `SET SESSION TRANSACTION READ WRITE`,
+    /// `SET tx_read_only = 0`.
+    #[must_use]
+    pub const fn only_lifts_read_only(self) -> bool {
+        self.has(Self::ONLY_LIFTS) && self.single()
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
         let any = self.0 | other.0;
-        let kept = any & !(Self::TX_MASK | Self::EMPTY | Self::SINGLE);
+        let kept = any & !(Self::TX_MASK | Self::IN_EACH);
         let tx = if self.0 & Self::TX_MASK == other.0 & Self::TX_MASK {
             self.0 & Self::TX_MASK
         } else {
             TxEffect::Mixed as u32
         };
-        Self(kept | tx | (both & (Self::EMPTY | Self::SINGLE)))
+        Self(kept | tx | (both & Self::IN_EACH))
     }
 }
 
@@ -332,6 +343,7 @@ impl fmt::Debug for Shape {
             .field("resets_session", &self.resets_session())
             .field("owns_read_only", &self.owns_read_only())
             .field("disowns_read_only", &self.disowns_read_only())
+            .field("only_lifts_read_only", &self.only_lifts_read_only())
             .finish()
     }
 }

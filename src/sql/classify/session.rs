@@ -101,8 +101,12 @@ fn mode(text: Phrase<'_>) -> Part {
 }
 
 const fn back_to_start_values(breaks: GuardBreak) -> Part {
-    let extra = Shape::RESETS_SESSION | Shape::DISOWNS_READ_ONLY;
-    Part { breaks, lexing: true, extra, ..Part::of(StatementClass::Session) }
+    Part {
+        breaks,
+        lexing: true,
+        extra: Shape::RESETS_SESSION | Shape::DISOWNS_READ_ONLY,
+        ..Part::of(StatementClass::Session)
+    }
 }
 
 /// The setting goes back to what it was at the session's start.

@@ -90,6 +90,10 @@ pub(super) fn set(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     // Of one that isn't understood it is said there; nothing beside it is known better.
     let opaque = context.detail.my.change != SessionChange::default();
     let change = if opaque { SessionChange::UNKNOWN } else { change };
+    let lifts = SessionChange { read_only: Some(Toggle::Off), ..SessionChange::default() };
+    if items == 1 && sum.class == StatementClass::Write && change == lifts {
+        sum.extra |= Shape::ONLY_LIFTS;
+    }
     context.detail.my.change = before.then(change);
     sum
 }
@@ -133,7 +137,8 @@ fn statement(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         part.class = StatementClass::Unprovable;
     }
     // Modes set for one statement don't change how it was read, and are gone behind it.
-    Part { class: part.class, breaks: part.breaks, ..inner }
+    let extra = inner.extra & !Shape::ONLY_LIFTS;
+    Part { class: part.class, breaks: part.breaks, extra, ..inner }
 }
 
 /// `SET [scope] TRANSACTION …`.
@@ -147,7 +152,8 @@ fn transaction(text: Phrase<'_>, scoped: bool, context: &mut Context<'_>) -> Par
         context.detail.my.change.read_only = Some(read_only.into());
     }
     if writable {
-        return Part { breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
+        let extra = if scoped && !read_only { Shape::ONLY_LIFTS } else { 0 };
+        return Part { extra, breaks: GuardBreak::Setting, ..Part::of(StatementClass::Write) };
     }
     Part::of(if scoped { StatementClass::Session } else { StatementClass::TransactionControl })
 }

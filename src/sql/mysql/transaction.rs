@@ -7,6 +7,7 @@
 use super::super::classify::phrase::Phrase;
 use super::super::statement::{GuardBreak, Part, Shape, StatementClass, TxEffect};
 use super::classify::Context;
+use super::dialect::MyFlavour;
 use super::split;
 
 fn control(tx: TxEffect) -> Part {
@@ -87,6 +88,9 @@ pub(super) fn xa(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
         return Part { class: StatementClass::TransactionControl, ..part };
     }
     if text.is(1, "prepare") {
+        // MySQL parts the branch from its session: its second phase is asked for at every gate, and
+        // what that would refuse isn't prepared.
+        context.detail.my.any_schema |= context.reading.server.flavour == MyFlavour::MySql;
         return Part { tx: TxEffect::Prepare, commits: true, ..part };
     }
     context.detail.my.any_schema = true;

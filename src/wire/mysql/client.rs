@@ -238,7 +238,9 @@ impl Packet<'_, '_, '_> {
         if command.judge() == Judge::Nothing || passes {
             return self.nothing(command);
         }
-        if self.payload.len() < self.header.payload.min(wanted(command)) {
+        let whole = command.judge() == Judge::Text && self.conversation.reads_whole();
+        let wanted = if whole { self.header.payload } else { wanted(command) };
+        if self.payload.len() < self.header.payload.min(wanted) {
             return Ruling::Stop(Stop::More);
         }
         let mut program = self.judge(command);
@@ -428,7 +430,8 @@ impl Packet<'_, '_, '_> {
             Judge::Text | Judge::Opcode(_) | Judge::Nothing => None,
         };
         let holds = known.into_iter().chain(&program.executed).all(|known| known.holds(now));
-        if holds { program } else { program.forgotten() }
+        let program = if holds { program } else { program.forgotten() };
+        self.conversation.where_it_stands(program)
     }
 
     /// What is known of a command, by its text, its statement, or its opcode.

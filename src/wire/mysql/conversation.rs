@@ -303,7 +303,7 @@ impl Conversation {
         out: &mut Outgoing<'_>,
     ) -> Result<Entry, Box<Refusal>> {
         pass(fault::point("wire.before_admission"));
-        if self.stand == Stand::Unknown && !self.seats.is_at_ease() {
+        if self.stand == Stand::Unknown && (!self.seats.is_at_ease() || self.may_end_own(program)) {
             // What is held may be nothing's any more, and of an older generation.
             self.ask(out);
             return Ok(Entry::Wait);
@@ -325,27 +325,37 @@ impl Conversation {
         } else {
             self.seats.admit(class, reach, now_ms)?
         };
-        let opens = guard == Guard::Off && self.opens_views(program, reach);
+        if self.leaves_a_branch(program) {
+            return Err(self.takes_back(Denial::WriteFenced));
+        }
+        let opens = guard == Guard::Off
+            && (self.opens_views(program, reach) || self.begins_a_dump(program));
         let guard = if opens { Guard::On } else { guard };
         let escapes = guard == Guard::On
             && (self.escapes_guard(program)
                 || self.would_commit(program)
                 || (opens && class > StatementClass::Read));
         if escapes {
-            let refusal = self.refusal(Denial::Unprovable);
-            self.seats.take_back();
-            return Err(Box::new(refusal));
+            return Err(self.takes_back(Denial::Unprovable));
         }
         // Undone in front of any command: the engine refuses to prepare a write, too.
         let arms = program.evaluates() || guard == Guard::Off;
         let armed = if arms { self.arm(guard, program, out) } else { Armed::Done };
         pass(fault::point("wire.after_admission"));
         Ok(match (armed, guard) {
+            (Armed::Never, _) => return Err(self.takes_back(Denial::Unprovable)),
             (Armed::NotYet, _) => Entry::Wait,
             (Armed::Wrapped, _) => Entry::Wrapped,
             (Armed::Done, Guard::On) => Entry::Guarded,
             (Armed::Done, Guard::Off) => Entry::Free,
         })
+    }
+
+    /// A refusal of what the gates have let pass: nothing of it was forwarded.
+    fn takes_back(&mut self, denial: Denial) -> Box<Refusal> {
+        let refusal = self.refusal(denial);
+        self.seats.take_back();
+        Box::new(refusal)
     }
 
     /// Whether it has the engine open views that it doesn't name, those of a schema whose writes

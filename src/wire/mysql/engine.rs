@@ -134,10 +134,7 @@ fn rule(
             }
         }
         Seen::Failed(errno) => {
-            let denial = match conversation.owed {
-                Some(Whose::Client { .. }) => denial(conversation, errno, head),
-                Some(_) | None => None,
-            };
+            let denial = denial(conversation, errno, head);
             if let Some(denial) = denial {
                 let refusal = conversation.refusal(denial);
                 out.inject(|buffer| conversation.tell(buffer, header.sequence, &refusal));
@@ -190,8 +187,16 @@ const fn is_report(seen: Seen, first: u8) -> bool {
     matches!(seen, Seen::Within) && first == answers::ERR
 }
 
-/// What of the fence's an error is, if it is any of it.
+/// What of the fence's an error is, if it is any of it and the client's to hear.
 fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
+    match conversation.owed {
+        Some(Whose::Client { .. }) => {}
+        Some(Whose::Savepoint) => {
+            conversation.guard.note_no_savepoint(errno);
+            return None;
+        }
+        Some(_) | None => return None,
+    }
     let refused = conversation.is_guards_refusal(errno, packet);
     let refused = refused.then(|| conversation.guard_denial());
     refused.or_else(|| conversation.forced_denial(errno))

@@ -15,7 +15,8 @@
 //! engine has confirmed the rollback to the savepoint: one that fails is tried again, then the
 //! whole transaction is rolled back (ZF009), then the session ends. A COMMIT that fails is tried
 //! again, and where the engine has rolled back instead the client gets ZF009 for what it sent. What
-//! a program needs in front of it takes a bounded number of rounds.
+//! a program needs in front of it takes a bounded number of rounds. A savepoint that can't be had
+//! costs its program alone (ZF008): a transaction of an open schema isn't ended for it.
 //!
 //! Pure; part of `conversation.rs`.
 
@@ -27,7 +28,7 @@ use crate::gate::admission::Guard;
 use crate::sql::{MyFlavour, StatementClass, Toggle, TxEffect};
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
 use crate::wire::mysql::program::Program;
-use crate::wire::mysql::refusal::{READ_ONLY_SERVER, READ_ONLY_TRANSACTION};
+use crate::wire::mysql::refusal::{INTERRUPTED, KILLED, READ_ONLY_SERVER, READ_ONLY_TRANSACTION};
 use crate::wire::shared::forced::Forced;
 use crate::wire::shared::outgoing::Outgoing;
 
@@ -54,6 +55,9 @@ pub(crate) struct GuardState {
     ready: bool,
     /// The savepoint is set for the program that begins next.
     saved: bool,
+    /// The engine has refused that savepoint, and would again: MariaDB does once a table of an
+    /// engine without savepoints (Aria) takes part in the transaction.
+    unsavable: bool,
     /// What the last program may have written isn't shown to be taken back.
     pub(crate) unwrapping: bool,
     /// The proxy's COMMIT has failed, and what became of the transaction isn't known.
@@ -73,6 +77,8 @@ pub(crate) enum Armed {
     /// By a savepoint.
     Wrapped,
     NotYet,
+    /// It can't be: nothing takes back what the program may write. It must not run.
+    Never,
 }
 
 impl GuardState {
@@ -85,6 +91,7 @@ impl GuardState {
             began_under: false,
             ready: false,
             saved: false,
+            unsavable: false,
             unwrapping: false,
             commit_failed: false,
             rounds: 0,
@@ -96,7 +103,7 @@ impl GuardState {
     /// The session was reset: its settings are the engine's defaults.
     pub(crate) fn reset(&mut self) {
         (self.own, self.on, self.ready, self.saved) = (Toggle::Unknown, false, false, false);
-        self.began_under = false;
+        (self.began_under, self.unsavable) = (false, false);
     }
 
     /// A program was to set the client's own setting, and has been answered; `alone`: it was one
@@ -117,6 +124,12 @@ impl GuardState {
     /// of one that began under the guard no refusal is the guard's.
     pub(crate) const fn note_status(&mut self, in_transaction: bool) {
         self.began_under &= in_transaction;
+        self.unsavable &= in_transaction;
+    }
+
+    /// The engine has refused the savepoint: for good, unless something interrupted it.
+    pub(crate) fn note_no_savepoint(&mut self, errno: u16) {
+        self.unsavable = errno != INTERRUPTED && !KILLED.contains(&errno);
     }
 
     const fn question(&self) -> &'static str {
@@ -207,6 +220,9 @@ impl Conversation {
                 if saved {
                     return Armed::Wrapped;
                 }
+                if std::mem::take(&mut self.guard.unsavable) {
+                    return Armed::Never;
+                }
                 (Whose::Savepoint, format!("SAVEPOINT {}", self.guard.savepoint))
             }
         };
@@ -284,6 +300,11 @@ impl Conversation {
             self.guard.tries += 1;
         } else if !matches!(whose, Whose::Ping | Whose::Cursor) {
             self.guard.tries = 0;
+        }
+        let spent = self.guard.tries >= limits::GUARD_TRIES_MAX;
+        if whose == Whose::Savepoint && !well && (spent || self.guard.unsavable) {
+            // Nothing of the program has run: it is refused, and its transaction stays.
+            (self.guard.unsavable, self.guard.tries) = (true, 0);
         }
         self.guard.failed |= self.guard.tries >= limits::GUARD_TRIES_MAX;
     }

@@ -33,7 +33,8 @@ pub(crate) mod refusal;
 pub(crate) mod relay;
 pub(crate) mod seats;
 pub mod session;
-pub(crate) mod startup;
+pub(crate) mod standing;
+mod startup;
 
 #[cfg(test)]
 mod answers_tests;

@@ -32,6 +32,8 @@ pub(crate) struct Program {
     pub(crate) home: Option<Namespace>,
     /// It reaches more than its text tells.
     pub(crate) anywhere: bool,
+    /// It ends the session's own XA branch, and can end no other.
+    pub(crate) own_end: bool,
 }
 
 impl Program {
@@ -48,6 +50,7 @@ impl Program {
             collation: None,
             home: None,
             anywhere: false,
+            own_end: false,
         }
     }
 
@@ -132,6 +135,13 @@ impl Program {
             || self.changes_unknown
     }
 
+    /// The form of a text that is sent as it stands, is exactly one statement and runs no other.
+    pub(crate) fn alone(&self) -> Option<Shape> {
+        let plain = self.command == Command::Query && self.executed.is_empty();
+        let shape = self.classified.as_ref().filter(|_| plain)?.shape();
+        (shape.single() && !self.changes_unknown).then_some(shape)
+    }
+
     fn shapes(&self) -> impl Iterator<Item = Shape> {
         let executed = self.executed.iter().map(|known| known.classified.shape());
         self.classified.iter().map(Classified::shape).chain(executed)
@@ -160,6 +170,9 @@ impl Program {
 
     /// The schemas it reaches beside the default one.
     pub(crate) fn reach(&self) -> Reach<'_> {
+        if self.own_end {
+            return Reach::Home;
+        }
         // Where there are more it reaches everything.
         let executed = self.executed.first();
         let texts = [self.classified.as_ref(), executed.map(|known| &known.classified)];

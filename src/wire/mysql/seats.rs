@@ -179,9 +179,12 @@ impl Seats {
             }
         };
         let listed = named || at_home && lists(self.home.gate().namespace().database());
-        if !listed {
-            return false;
-        }
+        listed && self.is_closed_beside(reach)
+    }
+
+    /// Whether some gate of this engine has its writes closed, beside that of the target whose
+    /// capability the session shows, where a program with this reach was admitted by that.
+    pub(crate) fn is_closed_beside(&mut self, reach: Reach<'_>) -> bool {
         self.refresh();
         let own = self.capability.as_ref().map(Capability::namespace);
         let home = self.home.gate();
@@ -191,6 +194,15 @@ impl Seats {
             !gate.word().writes_open() && gate.may_be_meant() && !own
         };
         self.engine_gates.1.iter().any(closed)
+    }
+
+    /// Whether a lease is held at a gate that takes no new write of this session.
+    pub(crate) fn holds_closed(&self) -> bool {
+        self.leases().any(|lease| {
+            let seat = lease.seat();
+            let by_right = seat.capability().is_some_and(Capability::is_live);
+            !seat.gate().word().writes_open() && !by_right
+        })
     }
 
     /// Whether every gate of this engine is open that the session may be at.

@@ -40,6 +40,7 @@ mod holes;
 mod leases;
 mod packets;
 mod schemas;
+mod standing;
 mod statements;
 
 const ASK: &str = "SELECT @@session.tx_read_only";
@@ -131,10 +132,18 @@ impl Stage {
     }
 
     fn with(chunk: usize, more_bits: u32) -> Self {
+        Self::seated(chunk, more_bits, Card::default())
+    }
+
+    fn of(chunk: usize, card: Card) -> Self {
+        Self::seated(chunk, 0, card)
+    }
+
+    fn seated(chunk: usize, more_bits: u32, card: Card) -> Self {
         let gates = Arc::new(Gates::new(Generation(1)));
         gates.recovered();
         let gate = gates.gate(&Namespace::parse("old/app").unwrap());
-        let seat = Seat::take(Arc::clone(&gate), SessionId(1), Card::default());
+        let seat = Seat::take(Arc::clone(&gate), SessionId(1), card);
         let denials = Arc::new(Denials::new(&BTreeMap::new(), Arc::new(Metrics::new())));
         let agreed = bits::PROTOCOL_41 | bits::SECURE_CONNECTION | more_bits;
         let mut login = agreed.to_le_bytes().to_vec();

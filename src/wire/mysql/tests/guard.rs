@@ -13,11 +13,13 @@ fn w17_an_older_xa_transaction_may_only_end() {
         assert!(stage.sent().is_empty());
         assert_eq!(stage.told(), (9708, 1));
         stage.run(&query("xa end 'x'"), &ok(OPEN));
-        for ending in ["xa prepare 'x'", "xa commit 'x' one phase", "xa rollback 'x'"] {
-            stage.client(&query(ending));
-            assert!(stage.sent().is_empty(), "{ending}");
+        for other in ["xa prepare 'x'", "xa commit 'x'; xa commit 'y'", "begin"] {
+            stage.client(&query(other));
+            assert!(stage.sent().is_empty(), "{other}");
             assert!(matches!(stage.told().0, 9701 | 9708));
         }
+        stage.run(&query("xa commit 'x' one phase"), &ok(IDLE));
+        assert!(!stage.holds());
     });
 }
 

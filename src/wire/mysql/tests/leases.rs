@@ -141,7 +141,6 @@ fn w08_a_refused_program_never_reaches_the_engine() {
             "create table n (i int)",
             "select 1; insert into t values (1)",
             "start transaction read write",
-            "set session transaction read write",
             "drop database app",
             "call p()",
             "select f()",
