@@ -115,8 +115,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Takes up what engines say that were asked. Who was a standby, or silent, when a fence went up
-    /// is remembered before the word of its promotion takes that one's place.
+    /// Takes up what the engines say that were asked. Who was a standby, or silent, when a fence
+    /// went up is remembered before the word of its promotion takes that one's place.
     fn hear<'a>(
         &mut self,
         fences: &[Standing],
@@ -343,9 +343,9 @@ fn may_be_promoted(engine: &EngineName, fence: &Standing) -> String {
     format!(
         "engine {engine} has the id of the server that {fenced} was fenced on ({}) and a later \
          timeline, and had said nothing yet when that fence went up, or when this process first \
-         looked at it: it may have been a standby, and promoted since. Nothing is admitted on {engine} \
-         while that fence stands. If it was made from that server before the fence, and is no \
-         promoted standby, restart the proxy while {engine} answers; or {}",
+         looked at it: it may have been a standby, and promoted since. Nothing is admitted on \
+         {engine} while that fence stands. If it was made from that server before the fence, and \
+         is no promoted standby, restart the proxy while {engine} answers; or {}",
         identity.engine_id,
         way_out(fence)
     )
@@ -520,13 +520,9 @@ impl Control {
                 match beside(identity, &known) {
                     Beside::Fenced => {
                         let is = said.is_some_and(|said| has_the_fenced(said, identity, false, at));
-                        let why = match followed {
-                            Some(Followed::Unheard) if !is => may_be_promoted(name, fence),
-                            Some(Followed::Unheard | Followed::Standby) | None => {
-                                is_double(name, fence)
-                            }
-                        };
-                        keep(&mut found, name, Weight::Fenced, why);
+                        let unheard = followed == Some(&Followed::Unheard) && !is;
+                        let tell = if unheard { may_be_promoted } else { is_double };
+                        keep(&mut found, name, Weight::Fenced, tell(name, fence));
                     }
                     Beside::MayBe => {
                         let may = said.is_none_or(|said| is_its_standby(said, identity));
