@@ -4,9 +4,10 @@
 TOOLS_DIR := $(or $(FENCEWIRE_TOOLS_DIR),$(HOME)/.cache/fencewire-tools)
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(TOOLS_DIR)/bin
 
-# Tests that run at once within one test program. Many of them drive a real engine, a proxy and
-# several clients: more than a few together only measure the machine.
-TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
+# Tests that run at once within one test program: one more than there are cores, since they wait for
+# engines and deadlines more than they compute. Many of them drive a real engine, a proxy and several
+# clients: more than a few together only measure the machine.
+TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 3 ] && echo 4 || echo $$((n + 1)))
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
