@@ -282,6 +282,7 @@ fn fills(console: &Console, name: &str, op: &str) {
     PgCluster::shared().sql("postgres", &format!("ALTER DATABASE \"{db}\" OWNER TO app"));
     let mut psql = console.psql("");
     psql.args(["-p", &console.proxy.port().to_string(), "-U", "app", "-d", db]);
+    psql.env("PGPASSWORD", "app");
     psql.env("PGOPTIONS", format!("-c fencewire.capability={secret}"));
     let filled = psql.args(["-c", "CREATE TABLE filled (id int)"]).output().unwrap();
     assert!(filled.status.success(), "{}", text(&filled.stderr));

@@ -8,7 +8,8 @@
 //!
 //! Whether there are triggers the control side asks the engine ([`Gate::login_question`]), in each
 //! drain and when a login wants to know. Until it has answered, a closed gate lets no login
-//! through, and a drain waits for those that are on the way (invariant 4). Where the answer is
+//! through, but while a source's drain runs, which waits for those that are on the way and isn't
+//! over before the engine has answered it (invariant 4). Where the answer is
 //! "none", which it always is before PostgreSQL 17, logins are nobody's business. At a target that
 //! is so for the login that has asked only: an import, which the closed gate lets in, may make one.
 //! So it is where the engine has no such database: another may be made by that name.
@@ -27,7 +28,7 @@ use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Namespace, SessionId};
 use crate::base::limits;
 use crate::fence::code::Denial;
-use crate::fence::state::Role;
+use crate::fence::state::{FenceState, Role};
 use crate::fence::verdict::{Verdict, judge, judge_bearing};
 use crate::gate::admission::Refusal;
 use crate::gate::capability::Capability;
@@ -317,6 +318,11 @@ impl Login {
             // At a target only an answer to this login's own question counts.
             let remembers = refusal.published.policy.state.role() != Some(Role::Target);
             let answers = |found: &Found| wanted != 0 && found.number >= wanted;
+            // A drain that isn't over waits for whoever is listed, for as long as nothing is known.
+            let draining = refusal.published.policy.state == FenceState::SourceDraining;
+            if draining && found.is_none() {
+                return Ok(());
+            }
             if found.as_ref().is_some_and(|found| {
                 found.triggers.is_empty() && (answers(found) || remembers && found.lasting_none())
             }) {

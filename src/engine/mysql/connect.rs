@@ -25,7 +25,8 @@ use mysql_async::{Conn, DriverError, OptsBuilder, Row, SslOpts};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::holder::Holder;
-use super::value::{number, text};
+use super::login::LOGIN_TEXT;
+use super::value::{bytes, number, text};
 use super::{NOW, UPTIME, same_run, server_start};
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Namespace};
@@ -270,6 +271,9 @@ impl Connections {
         let version = version.unwrap_or_default();
         let flavour = if version.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
         conn.query_drop(self.settle(flavour)).await.map_err(|e| fail(&e))?;
+        // What is run at logins, as known when it can't be asked for (`login.rs`).
+        let text: Option<Row> = conn.query_first(LOGIN_TEXT).await.map_err(|e| fail(&e))?;
+        *lock(&self.login_text) = text.map(|row| bytes(&row, 0));
         let uptime: Option<Row> = conn.query_first(UPTIME).await.map_err(|e| fail(&e))?;
         let now: Option<Row> = conn.query_first(NOW).await.map_err(|e| fail(&e))?;
         let read = || Some(server_start(number(now.as_ref()?, 0)?, number(uptime.as_ref()?, 1)?));

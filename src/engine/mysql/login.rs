@@ -13,6 +13,9 @@ use super::value::bytes;
 use crate::engine::error::EngineError;
 use crate::sql::{MyEncoding, MyFlavour, MyServer, StatementClass, read_login_text};
 
+/// One column: the text, as the server keeps it.
+pub(super) const LOGIN_TEXT: &str = "SELECT @@GLOBAL.init_connect";
+
 impl MyEngine {
     /// The text, empty where there is none. Every account may read it.
     ///
@@ -34,7 +37,7 @@ impl MyEngine {
         &self,
         control: &mut Control,
     ) -> Result<Vec<u8>, EngineError> {
-        let row = control.row("init_connect", "SELECT @@GLOBAL.init_connect").await?;
+        let row = control.row("init_connect", LOGIN_TEXT).await?;
         let text = bytes(&row, 0);
         *self.connections.login_text() = Some(text.clone());
         Ok(text)
