@@ -172,7 +172,7 @@ fn a_restarted_proxy_finds_out_before_the_first_login() {
     site.unfence(&operation);
 }
 
-/// That there was none when a stranger logged in before says nothing at a target: an import goes on.
+/// That there was none when a stranger logged in before says nothing: imports go on at a target.
 #[test]
 fn a_trigger_that_is_made_at_a_target_keeps_the_next_stranger_out() {
     let proxy = without("");

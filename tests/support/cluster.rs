@@ -274,6 +274,7 @@ const HBA: &str = "\
 local all postgres trust
 local all all scram-sha-256
 host all wire 127.0.0.1/32 trust
+host replication wire 127.0.0.1/32 trust
 host all all 127.0.0.1/32 scram-sha-256
 ";
 
