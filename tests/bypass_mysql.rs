@@ -200,7 +200,7 @@ const BOTH: &[&str] = &[
     "FLUSH STATUS",
     "LOCK TABLES t WRITE",
     "START TRANSACTION READ WRITE",
-    "SET SESSION TRANSACTION READ WRITE",
+    "SET SESSION TRANSACTION READ WRITE; INSERT INTO t VALUES (3, 3)",
     "SET TRANSACTION READ WRITE",
     "XA COMMIT 'old'",
     "XA ROLLBACK 'old'",
@@ -220,7 +220,7 @@ const MARIADB: &[&str] = &[
     "EXECUTE IMMEDIATE 'INSERT INTO t VALUES (3, 3)'",
     "BEGIN NOT ATOMIC INSERT INTO t VALUES (3, 3); END",
     "SET STATEMENT tx_read_only = 0 FOR INSERT INTO t VALUES (3, 3)",
-    "SET tx_read_only = 0",
+    "SET tx_read_only = 0; INSERT INTO t VALUES (3, 3)",
     "CREATE SEQUENCE s",
     "SELECT NEXTVAL(s)",
 ];
@@ -231,7 +231,7 @@ const MYSQL: &[&str] = &[
     "TABLE t INTO OUTFILE 'fencewire_bypass.txt'",
     "WITH x AS (SELECT 1 AS n) UPDATE t SET v = 9 WHERE n IN (SELECT n FROM x)",
     "WITH x AS (SELECT 1 AS n) DELETE FROM t WHERE n IN (SELECT n FROM x)",
-    "SET transaction_read_only = 0",
+    "SET transaction_read_only = 0; INSERT INTO t VALUES (3, 3)",
     "SET @@transaction_read_only = 0",
     "SET PERSIST max_connect_errors = 1000001",
 ];
@@ -255,6 +255,17 @@ fn disguised_writes_change_nothing_and_get_the_fences_codes(flavour: MyFlavour) 
         assert_eq!(read.cell(), "2", "behind {sql}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    // A pool lifts its session's own setting before it hands it out: that alone writes nothing, and
+    // lifts nothing of the guard under what follows.
+    let name = match flavour {
+        MyFlavour::MariaDb => "tx_read_only",
+        MyFlavour::MySql => "transaction_read_only",
+    };
+    for lift in ["SET SESSION TRANSACTION READ WRITE".to_owned(), format!("SET {name} = 0")] {
+        client.query(&lift).ok();
+        assert!(is_fences(client.query("SELECT * FROM writes").code()), "behind {lift}");
+        assert!(is_fences(client.query("SELECT * FROM lifts_then_writes").code()), "{lift}");
+    }
     // The same bytes are one string or two statements, by the session's own mode.
     let two_faced = "SELECT '\\'; INSERT INTO t VALUES (3, 3); -- '";
     client.query(two_faced).ok();

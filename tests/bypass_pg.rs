@@ -741,6 +741,76 @@ fn guard_a_read_write_block_under_a_fence_reads_and_changes_nothing() {
     assert_eq!(site.sql("SELECT is_called FROM s"), "t");
 }
 
+/// With the session's default lifted, what is begun behind an end is read-write at its top; in one
+/// program with that no savepoint is set, which would keep the guard of all that follows.
+#[test]
+fn guard_behind_an_end_in_one_program_no_savepoint_is_set() {
+    let site = guarded_site();
+    site.setup(DEFERRED);
+    site.setup(
+        "CREATE FUNCTION lifts() RETURNS text LANGUAGE sql AS
+             $f$ SELECT set_config('default_transaction_read_only', 'off', false) $f$;
+         CREATE VIEW lifting AS SELECT lifts() AS n;",
+    );
+    let mut client = with_temporary(&site);
+    let operation = site.fence();
+    let one = |sql: &str| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
+    for (before, text) in [
+        ("", "RESET ALL; COMMIT; BEGIN; SAVEPOINT a"),
+        ("BEGIN; RESET ALL", "COMMIT; BEGIN; SAVEPOINT a"),
+        ("BEGIN; RESET ALL", "ROLLBACK; BEGIN; SAVEPOINT a"),
+        ("", "SELECT n FROM lifting; COMMIT; BEGIN; SAVEPOINT a"),
+        ("BEGIN", "SELECT n FROM lifting; COMMIT; BEGIN; SAVEPOINT a"),
+    ] {
+        for piped in [false, true] {
+            for sql in before.split("; ").filter(|sql| !sql.is_empty()) {
+                client.query(sql).ok();
+            }
+            let seen = if piped {
+                let all: Vec<u8> = text.split("; ").flat_map(one).collect();
+                client.send_raw(&[all, sync()].concat());
+                code(&client.until_ready())
+            } else {
+                code(&client.query(text))
+            };
+            assert_eq!(seen, "ZF008", "{before}, then {text}; piped: {piped}");
+            // What a client that goes on regardless would have run.
+            client.query("SELECT n FROM filling");
+            client.query("COMMIT");
+            client.query("ROLLBACK");
+        }
+    }
+    assert_unchanged(&site);
+    // The savepoint in a program of its own has the guard in front.
+    client.query("BEGIN").ok();
+    client.query("RESET ALL").ok();
+    client.query("COMMIT; BEGIN").ok();
+    client.query("SAVEPOINT a").ok();
+    client.query("SELECT n FROM filling").ok();
+    assert_eq!(code(&client.query("COMMIT")), "ZF001");
+    assert_unchanged(&site);
+    site.unfence(&operation);
+}
+
+/// By DO and CALL as by SET: it isn't the guard's to take.
+#[test]
+fn a_session_that_has_made_itself_read_only_by_code_stays_so_behind_a_fence() {
+    let site = guarded_site();
+    let body = "BEGIN SET default_transaction_read_only = on; END";
+    site.setup(&format!("CREATE PROCEDURE reader() LANGUAGE plpgsql AS $f$ {body} $f$;"));
+    for text in [format!("DO $f$ {body} $f$"), "CALL reader()".to_owned()] {
+        let mut client = site.client();
+        client.query(&text).ok();
+        assert_eq!(code(&client.query("INSERT INTO t VALUES (1)")), "25006", "{text}");
+        let operation = site.fence();
+        client.query("SELECT count(*) FROM t").ok();
+        site.unfence(&operation);
+        assert_eq!(code(&client.query("INSERT INTO t VALUES (1)")), "25006", "{text}");
+        client.query("RESET default_transaction_read_only").ok();
+        client.query("BEGIN; INSERT INTO t VALUES (1); ROLLBACK").ok();
+    }
+}
+
 #[test]
 fn a_long_text_in_another_database_is_none_of_the_fences_for_a_word_in_it() {
     let (fenced, other) = (Site::shared(), Site::shared());

@@ -10,9 +10,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod acceptance;
+mod capability;
 mod support;
 
-use acceptance::{Latch, PATIENCE, Site, blockers, code, fail_after, force_after, still_draining};
+use acceptance::{
+    Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, still_draining,
+};
+use capability::Moved;
 use support::proxy::uuid;
 use support::wire::Fields;
 use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
@@ -165,5 +169,48 @@ fn a_restarted_proxy_finds_out_before_the_first_login() {
     assert_eq!(site.sql("SELECT is_called FROM s"), "f");
     site.sql("DROP EVENT TRIGGER at_login");
     log_in(&site, "drawing").unwrap().query("SELECT count(*) FROM t").ok();
+    site.unfence(&operation);
+}
+
+/// That there was none when a stranger logged in before says nothing at a target: an import goes on.
+#[test]
+fn a_trigger_that_is_made_at_a_target_keeps_the_next_stranger_out() {
+    let proxy = without("");
+    let (cluster, db) = (postgres_18(), "late_trigger");
+    let target = Moved::created(&proxy, &format!("old/{db}"));
+    let stranger = || {
+        let named = [("application_name", "drawing")];
+        Wire::try_connect(proxy.port(), "wire", db, &named).map(drop)
+    };
+    stranger().expect("nothing runs at a login yet");
+    cluster.sql(db, TRIGGER);
+    let assert_kept_out = || {
+        let Err(told) = stranger() else { panic!("VIOLATION: a login passed") };
+        assert_eq!(told[&'C'], "ZF004", "{told:?}");
+        assert_eq!(cluster.sql(db, "SELECT is_called FROM s"), "f");
+    };
+    assert_kept_out();
+    applied(&target.command("target/abort", &serde_json::json!({})));
+    assert_kept_out();
+    // Its database gone, the engine says so itself.
+    cluster.sql("postgres", &format!("DROP DATABASE {db} WITH (FORCE)"));
+    let told = stranger().unwrap_err();
+    assert_eq!(told[&'C'], "3D000", "{told:?}");
+}
+
+/// It is in no database, and runs none of its triggers.
+#[test]
+fn a_physical_replica_logs_in_under_a_fence() {
+    let proxy = without("");
+    let site = Site::new(postgres_18(), &proxy);
+    site.sql(TRIGGER);
+    site.sql("ALTER ROLE wire REPLICATION");
+    let operation = site.fence();
+    for (kind, passes) in [("true", true), ("database", false)] {
+        let named = [("application_name", "drawing"), ("replication", kind)];
+        let replica = Wire::try_connect(proxy.port(), "wire", &site.db, &named);
+        assert_eq!(replica.is_ok(), passes, "replication={kind}: {:?}", replica.err());
+    }
+    assert_eq!(site.sql("SELECT is_called FROM s"), "f", "VIOLATION: a replica ran the trigger");
     site.unfence(&operation);
 }

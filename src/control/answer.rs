@@ -79,14 +79,16 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether a later command has changed the fence while this one's drain ran: it waits for
-    /// nothing any more.
+    /// Whether a later command has changed the fence while this one's drain ran, or since: it waits
+    /// for nothing any more, though another one's drain, maybe of another operation, may run now.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
         let (Some(receipt), Some(sight)) = (&self.receipt, &self.sight) else { return false };
         self.code == AnswerCode::Control(ControlCode::Draining)
             && sight.state != FenceState::UnknownUnavailable
-            && sight.state != receipt.state_after
+            && (sight.state != receipt.state_after
+                || sight.revision != receipt.revision_after
+                || sight.record.as_ref().is_some_and(|now| now.operation != receipt.operation))
     }
 
     pub(super) fn refused(refusal: ControlRefusal) -> Self {

@@ -12,7 +12,7 @@
 //!
 //! | its last word            | says it now    | silent, own engine seen | silent, it isn't seen |
 //! | ------------------------ | -------------- | ----------------------- | --------------------- |
-//! | none                     | -              | left, and asked on      | shut                  |
+//! | none                     | as below       | left, followed          | shut, followed        |
 //! | the fenced server        | shut           | shut                    | shut                  |
 //! | a standby of it          | open, followed | left, and asked on      | shut                  |
 //! | a later timeline of it   | as below       | as below                | as below              |
@@ -24,7 +24,15 @@
 //! to it too; elsewhere it is another server (forked before the fence). Followed is whose last
 //! word, when the fence's first command was about to be committed or at any time behind it, was a
 //! standby's: so that command asks them all before it, and a look takes up what was said before
-//! it hears what is said now.
+//! it hears what is said now. Followed is also who was asked by this process and had never said a
+//! word to it when a fence went up, or at its first look at that engine under one: it may be a
+//! standby, and be promoted before it speaks. That errs for a fork that was silent just then: it is
+//! shut until the release, or a restart at which it answers. An engine that a target of the fence's
+//! own operation was made on isn't followed for its silence: it has said to that command which
+//! server it is.
+//!
+//! Of several fences that shut an engine the one that is told is the one that it is, or may be by
+//! its own word; only shut before, and silent, it may be of any.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
 //! engine is shut or a fence stands, `control/fences/turn.rs` before a fence goes up, `app` after a
@@ -55,6 +63,39 @@ struct Standing {
     identity: Identity,
     /// Targets of the same operation that take writes: a release would have both do.
     beside: Vec<Namespace>,
+    /// Engines that targets of the same operation were made on.
+    made_on: Vec<EngineName>,
+}
+
+/// Why an engine is followed behind a fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    /// It was a standby of the fence's server while that fence stood.
+    Standby,
+    /// It had said nothing when that fence went up or was first looked at; what it was then nobody
+    /// knows.
+    Unheard,
+}
+
+/// How much a reason says of why an engine is shut. Of those of several fences the first that says
+/// most is told, at every look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// It was shut before, and is silent; by its own word it is not this fence's server.
+    ShutBefore,
+    /// It may be this fence's server, for all that it has said.
+    MayBe,
+    /// It is this fence's server.
+    Fenced,
+}
+
+/// The engines that one look finds to be shut, and why.
+type Found = BTreeMap<EngineName, (Weight, String)>;
+
+fn keep(found: &mut Found, engine: &EngineName, weight: Weight, why: String) {
+    if found.get(engine).is_none_or(|(had, _)| *had < weight) {
+        found.insert(engine.clone(), (weight, why));
+    }
 }
 
 /// What is known from one look to the next. One at a time looks.
@@ -65,31 +106,50 @@ pub(super) struct Seen {
     /// Engines that are open and may be fenced ones for all that they have ever said, or become
     /// one by a promotion.
     unanswered: BTreeSet<EngineName>,
-    /// Engines that were standbys of a fence's server while that fence stood.
-    followed: BTreeSet<(EngineName, Namespace)>,
+    /// Engines that were asked, and have never said anything.
+    unheard: BTreeSet<EngineName>,
+    /// Engines whose later timeline is the fence's server, and not a fork from before it.
+    followed: BTreeMap<(EngineName, Namespace), Followed>,
     /// Something was heard that no look has gone by yet.
     news: bool,
 }
 
 impl Seen {
-    /// Takes up what engines say. Who was a standby when a fence went up is remembered before the
-    /// word of its promotion takes that one's place.
-    fn hear(&mut self, fences: &[Standing], servers: &BTreeMap<EngineName, Server>) {
+    /// Takes up what the engines say that were asked. Who was a standby, or silent, when a fence
+    /// went up is remembered before the word of its promotion takes that one's place.
+    fn hear<'a>(
+        &mut self,
+        fences: &[Standing],
+        asked: impl Iterator<Item = &'a EngineName>,
+        servers: &BTreeMap<EngineName, Server>,
+    ) {
         self.follow(fences);
         self.last.extend(servers.iter().map(|(name, server)| (name.clone(), server.clone())));
+        self.unheard.extend(asked.cloned());
+        self.unheard.retain(|name| !self.last.contains_key(name));
         self.follow(fences);
-        self.followed.retain(|(_, fenced)| fences.iter().any(|one| one.namespace == *fenced));
+        self.followed.retain(|(_, fenced), _| fences.iter().any(|one| one.namespace == *fenced));
     }
 
     fn follow(&mut self, fences: &[Standing]) {
         if removed(Removable::StandbyFollow) {
             return;
         }
-        for Standing { namespace, identity, .. } in fences {
+        for Standing { namespace, identity, made_on, .. } in fences {
+            for name in self.unheard.iter().filter(|name| !made_on.contains(name)) {
+                let pair = (name.clone(), namespace.clone());
+                self.followed.entry(pair).or_insert(Followed::Unheard);
+            }
             let standbys = self.last.iter().filter(|(_, last)| is_its_standby(last, identity));
             let pairs = standbys.map(|(name, _)| (name.clone(), namespace.clone()));
-            self.followed.extend(pairs);
+            self.followed.extend(pairs.map(|pair| (pair, Followed::Standby)));
         }
+    }
+
+    /// Forgets what engines have said that are configured no more.
+    fn keep_configured(&mut self, engines: &Engines) {
+        self.last.retain(|engine, _| engines.contains_key(engine));
+        self.unheard.retain(|engine| engines.contains_key(engine));
     }
 }
 
@@ -128,8 +188,8 @@ pub(super) fn is_the_fenced(server: &Server, identity: &Identity) -> bool {
 
 /// Whether a server has the fenced database in it as it was at the fence: it is that server, or one
 /// that was promoted since. A later timeline alone doesn't say so: a server that was forked from it
-/// before the fence, as targets may be, has one as well. It was seen as a standby (`followed`), or
-/// is what the fenced engine's own name leads to by now.
+/// before the fence, as targets may be, has one as well. It was seen as a standby or wasn't heard
+/// (`followed`), or is what the fenced engine's own name leads to by now.
 fn has_the_fenced(
     server: &Server,
     identity: &Identity,
@@ -174,7 +234,7 @@ pub(super) struct Known<'a> {
     pub(super) silent: bool,
     /// It was shut before it was asked.
     pub(super) shut: bool,
-    /// It was a standby of the fenced server while the fence stood.
+    /// It was a standby of the fenced server while the fence stood, or may have been one.
     pub(super) followed: bool,
     /// The fence's own engine is seen to be the one that was fenced.
     pub(super) in_place: bool,
@@ -221,16 +281,25 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
             .map(|one| one.namespace.clone())
             .collect()
     };
+    let made_on = |fence: &FenceRecord| {
+        let targets = records.iter().filter(|one| one.role == Role::Target);
+        let own = targets.filter(|one| one.operation == fence.operation && one.identity.is_some());
+        own.map(|one| one.namespace.engine().clone()).collect()
+    };
     let looked_for = records.iter().filter(|record| is_looked_for(record.state));
-    looked_for
+    let mut standing: Vec<_> = looked_for
         .filter_map(|record| {
             Some(Standing {
                 namespace: record.namespace.clone(),
                 identity: record.identity.clone()?,
                 beside: beside(record),
+                made_on: made_on(record),
             })
         })
-        .collect()
+        .collect();
+    // A store has them in any order; which fence is told of shouldn't change from look to look.
+    standing.sort_by(|one, other| one.namespace.cmp(&other.namespace));
+    standing
 }
 
 /// What ends a fence that shuts another engine; not where that would have two sides take writes.
@@ -263,6 +332,20 @@ fn is_double(engine: &EngineName, fence: &Standing) -> String {
         "engine {engine} is the server that {fenced} was fenced on ({}{timeline}): it is there \
          under another name now. Nothing is admitted on {engine} while that fence stands. Put the \
          urls back under the names they had and restart, or {}",
+        identity.engine_id,
+        way_out(fence)
+    )
+}
+
+/// As [`is_double`], of an engine that may be promoted or forked for all that was heard of it.
+fn may_be_promoted(engine: &EngineName, fence: &Standing) -> String {
+    let Standing { namespace: fenced, identity, .. } = fence;
+    format!(
+        "engine {engine} has the id of the server that {fenced} was fenced on ({}) and a later \
+         timeline, and had said nothing yet when that fence went up, or when this process first \
+         looked at it: it may have been a standby, and promoted since. Nothing is admitted on \
+         {engine} while that fence stands. If it was made from that server before the fence, and \
+         is no promoted standby, restart the proxy while {engine} answers; or {}",
         identity.engine_id,
         way_out(fence)
     )
@@ -321,8 +404,8 @@ impl Control {
             // Behind the answers: who was promoted since a fence went up was heard before it did.
             fences = standing(&self.store.fence_list().await?);
         }
-        seen.hear(&fences, &servers);
-        seen.last.retain(|engine, _| engines.contains_key(engine));
+        seen.hear(&fences, engines.keys().filter(|_| asks), &servers);
+        seen.keep_configured(&engines);
         seen.news = false;
         let answers = Answers { servers: &servers, shut: &before };
         let found = self.doubles(&fences, &engines, answers, &mut seen).await;
@@ -372,7 +455,7 @@ impl Control {
         if let Ok(mut seen) = tokio::time::timeout(patience, self.looking.lock()).await {
             // Behind the answers, as in a look.
             let fences = standing(&self.store.fence_list().await?);
-            seen.hear(&fences, &servers);
+            seen.hear(&fences, engines.keys(), &servers);
             seen.news = true;
         }
         Ok(())
@@ -407,7 +490,7 @@ impl Control {
         Answers { servers, shut }: Answers<'_>,
         seen: &mut Seen,
     ) -> BTreeMap<EngineName, String> {
-        let mut found = BTreeMap::new();
+        let mut found = Found::new();
         seen.unanswered.clear();
         for fence in fences {
             let (own, identity) = (fence.namespace.engine(), &fence.identity);
@@ -424,21 +507,28 @@ impl Control {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
-                let said = seen.last.get(name);
+                let (said, at) = (seen.last.get(name), seen.last.get(own));
+                let followed = seen.followed.get(&(name.clone(), fence.namespace.clone()));
                 let known = Known {
                     said,
-                    silent: !servers.contains_key(name) && !found.contains_key(name),
+                    silent: !servers.contains_key(name),
                     shut: shut.contains_key(name),
-                    followed: seen.followed.contains(&(name.clone(), fence.namespace.clone())),
+                    followed: followed.is_some(),
                     in_place,
-                    own: seen.last.get(own),
+                    own: at,
                 };
                 match beside(identity, &known) {
                     Beside::Fenced => {
-                        found.insert(name.clone(), is_double(name, fence));
+                        let is = said.is_some_and(|said| has_the_fenced(said, identity, false, at));
+                        let unheard = followed == Some(&Followed::Unheard) && !is;
+                        let tell = if unheard { may_be_promoted } else { is_double };
+                        keep(&mut found, name, Weight::Fenced, tell(name, fence));
                     }
                     Beside::MayBe => {
-                        found.insert(name.clone(), may_be_double(name, fence, (in_place, said)));
+                        let may = said.is_none_or(|said| is_its_standby(said, identity));
+                        let weight = if may { Weight::MayBe } else { Weight::ShutBefore };
+                        let why = may_be_double(name, fence, (in_place, said));
+                        keep(&mut found, name, weight, why);
                     }
                     Beside::AskedOn => {
                         seen.unanswered.insert(name.clone());
@@ -448,7 +538,7 @@ impl Control {
             }
         }
         seen.unanswered.retain(|name| !found.contains_key(name));
-        found
+        found.into_iter().map(|(name, (_, why))| (name, why)).collect()
     }
 
     /// Whether it must be looked again: an engine is shut, hasn't answered, or may be promoted; a

@@ -9,7 +9,9 @@
 //! Whether there are triggers the control side asks the engine ([`Gate::login_question`]), in each
 //! drain and when a login wants to know. Until it has answered, a closed gate lets no login
 //! through, and a drain waits for those that are on the way (invariant 4). Where the answer is
-//! "none", which it always is before PostgreSQL 17, logins are nobody's business.
+//! "none", which it always is before PostgreSQL 17, logins are nobody's business. At a target that
+//! is so for the login that has asked only: an import, which the closed gate lets in, may make one.
+//! So it is where the engine has no such database: another may be made by that name.
 //!
 //! Invariants: 2 (a login is listed before it looks at the gate, a drain closes the gate before it
 //! looks at the list), 4, 7 (a login that is dropped without its end stays listed). Called by
@@ -25,6 +27,7 @@ use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Namespace, SessionId};
 use crate::base::limits;
 use crate::fence::code::Denial;
+use crate::fence::state::Role;
 use crate::fence::verdict::{Verdict, judge, judge_bearing};
 use crate::gate::admission::Refusal;
 use crate::gate::capability::Capability;
@@ -51,6 +54,15 @@ struct Found {
     /// The question's number: later ones know better.
     number: u64,
     triggers: Arc<[String]>,
+    /// There was no such database: it has no triggers, but nothing is known of the next one.
+    missing: bool,
+}
+
+impl Found {
+    /// Whether nothing runs at a login, for whoever comes while writes are closed.
+    fn lasting_none(&self) -> bool {
+        self.triggers.is_empty() && !self.missing
+    }
 }
 
 #[derive(Debug, Default)]
@@ -106,13 +118,24 @@ impl Gate {
     /// Notes the engine's answer: the names of the triggers that are enabled. `None` when it gave
     /// none; then whoever waits asks again, or gives up.
     pub fn note_login_triggers(&self, question: LoginQuestion, triggers: Option<Vec<String>>) {
+        self.note_found(question, triggers.map(|triggers| (triggers, false)));
+    }
+
+    /// Notes that the engine has no such database. Logins that wait for this answer are left to the
+    /// engine, which refuses them in its own words; those that come later ask anew.
+    pub fn note_no_database(&self, question: LoginQuestion) {
+        self.note_found(question, Some((Vec::new(), true)));
+    }
+
+    fn note_found(&self, question: LoginQuestion, found: Option<(Vec<String>, bool)>) {
         let mut known = locked(&self.at_login.known);
         let is_newer = known.found.as_ref().is_none_or(|found| found.number < question.number);
-        if let Some(triggers) = triggers
+        if let Some((triggers, missing)) = found
             && is_newer
             && known.closings == question.closing
         {
-            known.found = Some(Found { number: question.number, triggers: triggers.into() });
+            let (number, triggers) = (question.number, triggers.into());
+            known.found = Some(Found { number, triggers, missing });
         }
         drop(known);
         self.at_login.told.notify_waiters();
@@ -133,7 +156,7 @@ impl Gate {
 
     /// Logins that the engine works on, and that may run something; with those that were lost.
     pub(super) fn logins(&self) -> Vec<Arc<Slot>> {
-        if self.login_triggers().is_some_and(|triggers| triggers.is_empty()) {
+        if locked(&self.at_login.known).found.as_ref().is_some_and(Found::lasting_none) {
             return Vec::new();
         }
         self.at_login.logins.of(self.namespace())
@@ -227,6 +250,7 @@ pub struct Login {
     capability: Option<Capability>,
     slot: Arc<Slot>,
     at_engine: bool,
+    runs_nothing: bool,
 }
 
 impl Login {
@@ -239,7 +263,18 @@ impl Login {
         (id, card): (SessionId, Card),
     ) -> Self {
         let slot = Arc::new(Slot::of_login(id, card));
-        Self { gates, namespace, capability, slot, at_engine: false }
+        Self { gates, namespace, capability, slot, at_engine: false, runs_nothing: false }
+    }
+
+    /// Notes when it began, in milliseconds of the process's monotonic clock: for people.
+    pub fn began(&self, now_ms: u64) {
+        self.slot.note_since(now_ms);
+    }
+
+    /// The engine runs no trigger at it, being a physical replica's, which is in no database: it is
+    /// neither listed nor refused here.
+    pub const fn runs_nothing(&mut self) {
+        self.runs_nothing = true;
     }
 
     /// The session's number.
@@ -264,7 +299,7 @@ impl Login {
     /// # Cancel safety
     /// Cancel safe: it is listed, or it isn't, as [`Login::is_at_engine`] says.
     pub async fn hands_over(&mut self) -> Result<(), LoginRefusal> {
-        if removed(Removable::LoginTriggers) {
+        if self.runs_nothing || removed(Removable::LoginTriggers) {
             return Ok(());
         }
         let bound = Duration::from_millis(limits::LOGIN_LOOK_MS);
@@ -279,16 +314,21 @@ impl Login {
             told.as_mut().enable();
             let Some(refusal) = gate.denies_login(self.capability.as_ref()) else { return Ok(()) };
             let found = locked(&gate.at_login.known).found.clone();
-            if found.as_ref().is_some_and(|found| found.triggers.is_empty()) {
+            // At a target only an answer to this login's own question counts.
+            let remembers = refusal.published.policy.state.role() != Some(Role::Target);
+            let answers = |found: &Found| wanted != 0 && found.number >= wanted;
+            if found.as_ref().is_some_and(|found| {
+                found.triggers.is_empty() && (answers(found) || remembers && found.lasting_none())
+            }) {
                 return Ok(());
             }
             self.returned();
             let late = tokio::time::Instant::now() >= ends;
             match found {
-                Some(Found { number, triggers }) if late || wanted != 0 && number >= wanted => {
-                    return Err(LoginRefusal { refusal, triggers });
+                Some(found) if !found.triggers.is_empty() && (late || answers(&found)) => {
+                    return Err(LoginRefusal { refusal, triggers: found.triggers });
                 }
-                None if late => return Err(not_known(&refusal)),
+                Some(_) | None if late => return Err(not_known(&refusal)),
                 Some(_) | None => {}
             }
             // Asked anew for each login that is refused: an operator may have disabled them.
@@ -351,8 +391,12 @@ mod tests {
     use super::*;
     use crate::base::ids::Generation;
     use crate::fence::record::InFlight;
+    use crate::fence::sample;
+    use crate::fence::state::FenceState;
     use crate::fence::verdict::Overlay;
     use crate::gate::drain::Drain;
+    use crate::gate::registry::Authority;
+    use crate::store::LoadedFence;
 
     fn gates() -> Arc<Gates> {
         let gates = Gates::new(Generation(1));
@@ -365,8 +409,12 @@ mod tests {
     }
 
     fn login(gates: &Arc<Gates>, number: u64) -> Login {
+        login_to(gates, namespace(), number)
+    }
+
+    fn login_to(gates: &Arc<Gates>, at: Namespace, number: u64) -> Login {
         let named = (SessionId(number), Card::default());
-        Login::new(Arc::clone(gates), namespace(), None, named)
+        Login::new(Arc::clone(gates), at, None, named)
     }
 
     fn closed(gates: &Gates) -> Arc<Gate> {
@@ -428,6 +476,88 @@ mod tests {
         login(&gates, 2).hands_over().await.unwrap();
         assert!(!gate.takes_login_question());
         assert!(drain.look().is_some(), "nothing runs at a login");
+    }
+
+    /// What imports there may make a trigger between two logins.
+    #[tokio::test]
+    async fn at_a_target_that_has_no_triggers_each_login_asks() {
+        for (state, asks) in [
+            (FenceState::SourceWriteFenced, false),
+            (FenceState::TargetQuarantined, true),
+            (FenceState::TargetWriteFenced, true),
+            (FenceState::TargetAborted, true),
+        ] {
+            let gates = gates();
+            let record = sample::record(state);
+            let at = record.namespace.clone();
+            let gate = gates.gate(&at);
+            let loaded = LoadedFence::of_a_record(record);
+            gate.apply(Authority::Loaded(&loaded), InFlight::Finish);
+            let mut first = login_to(&gates, at.clone(), 1);
+            tokio::select! {
+                passed = first.hands_over() => passed.unwrap(),
+                () = answer(&gates, &gate, &[]) => unreachable!(),
+            }
+            first.returned();
+            let mut second = login_to(&gates, at, 2);
+            tokio::select! {
+                ended = second.hands_over() => {
+                    let refused = ended.err().map(|refused| refused.triggers.len());
+                    assert_eq!(refused, asks.then_some(1), "VIOLATION: {state:?}");
+                }
+                () = answer(&gates, &gate, &["made_since"]) => unreachable!(),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_gone_is_left_to_the_engine_and_not_remembered() {
+        let gates = gates();
+        let gate = closed(&gates);
+        let mut asking = login(&gates, 1);
+        let gone = async {
+            gates.login_asked().await;
+            assert!(gate.takes_login_question());
+            gate.note_no_database(gate.login_question());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            passed = asking.hands_over() => passed.unwrap(),
+            () = gone => unreachable!(),
+        }
+        let mut drain = Drain::of(Arc::clone(&gate)).unwrap();
+        assert!(asking.is_at_engine() && drain.look().is_none(), "it is the engine's for now");
+        asking.returned();
+        assert!(drain.look().is_some());
+        // Another may have been made by that name.
+        tokio::select! {
+            ended = asking.hands_over() => assert!(ended.is_err(), "VIOLATION: it is remembered"),
+            () = answer(&gates, &gate, &["at_login"]) => unreachable!(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_login_has_its_age_and_a_physical_replicas_is_not_listed() {
+        let gates = gates();
+        let _open = gates.gate(&namespace());
+        let mut first = login(&gates, 1);
+        first.began(7);
+        first.hands_over().await.unwrap();
+        let mut drain = Drain::of(closed(&gates)).unwrap();
+        assert_eq!(drain.blockers().iter().map(|slot| slot.since_ms()).collect::<Vec<_>>(), [7]);
+        first.returned();
+        let mut replica = login(&gates, 2);
+        replica.runs_nothing();
+        tell(&gates.gate(&namespace()), &["at_login"]);
+        replica.hands_over().await.unwrap();
+        assert!(!replica.is_at_engine() && drain.blockers().is_empty());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn control_arm_a_target_that_is_remembered_to_have_no_triggers_is_reported() {
+        let check = "gate::logins::tests::at_a_target_that_has_no_triggers_each_login_asks";
+        crate::base::arm::missed(check, &[("login-triggers", "")]).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -212,7 +212,8 @@ impl Shape {
     }
 
     /// A statement other than transaction control follows one that ends a transaction or savepoint,
-    /// or begins a read-write one; or a savepoint follows the latter.
+    /// or begins a read-write one; or a savepoint follows one of these: a block that is begun
+    /// behind an end has the mode of the session's default, which what ran before may have lifted.
     #[must_use]
     pub const fn end_then_more(self) -> bool {
         self.has(Self::END_THEN_MORE)
@@ -626,8 +627,8 @@ pub(super) enum GuardBreak {
     ResetDefaults,
     /// A transaction or savepoint ends.
     End,
-    /// A block begins that isn't read-only: neither may anything run in it, nor a savepoint be set,
-    /// before the guard is in force there.
+    /// A block begins that isn't read-only. As behind an end, neither may anything run in it, nor a
+    /// savepoint be set, before the guard is in force there.
     ReadWriteBlock,
     /// The statement touches a read-only setting itself (its class is a writer's).
     Setting,
@@ -668,7 +669,6 @@ pub(super) struct Sum {
     bits: u32,
     reset_seen: bool,
     end_seen: bool,
-    read_write_seen: bool,
     /// Filled by the classifier while it goes through the statements.
     pub(super) detail: Detail,
 }
@@ -684,16 +684,16 @@ impl Sum {
             self.set(self.reset_seen, Shape::RESET_THEN_MORE);
             self.set(self.end_seen, Shape::END_THEN_MORE);
         }
+        // It would hold the guard of all that follows, and be given up by COMMIT.
         let marks = part.tx == TxEffect::Savepoint && !removed(Removable::ReadWriteBlock);
-        self.set(self.read_write_seen && marks, Shape::END_THEN_MORE);
+        self.set((self.end_seen || self.reset_seen) && marks, Shape::END_THEN_MORE);
         self.set(part.commits, Shape::COMMITS);
         self.set(part.lexing, Shape::CHANGES_LEXING);
         self.bits |= part.extra;
         self.set(part.breaks != GuardBreak::None, Shape::BREAKS_GUARD);
         match part.breaks {
             GuardBreak::Reset => self.reset_seen = true,
-            GuardBreak::End => self.end_seen = true,
-            GuardBreak::ReadWriteBlock => (self.end_seen, self.read_write_seen) = (true, true),
+            GuardBreak::End | GuardBreak::ReadWriteBlock => self.end_seen = true,
             GuardBreak::None | GuardBreak::Setting | GuardBreak::ResetDefaults => {}
         }
     }

@@ -573,20 +573,28 @@ pub(super) fn is_history(body: &Value) -> bool {
     (is_replayed(body) || drained) && overtaken(body).is_some()
 }
 
-/// What to say when an answer's command is no longer what is true.
+/// What to say when an answer's command is no longer what is true: the state is another one, the
+/// fence another operation's, or the drain another command's.
 fn overtaken(body: &Value) -> Option<String> {
+    let differ = |one: &str, other: &str| one != "-" && other != "-" && one != other;
     let (then, now) = (text(body, "/receipt/state_after"), text(body, "/fence/state"));
-    let at = text(body, "/receipt/revision_after");
-    (then != "-" && now != "-" && then != now).then(|| {
-        if !is_replayed(body) {
-            return format!(
-                "OVERTAKEN: this command took effect at revision {at} ({then}), and a later \
-                 command has changed the fence while it drained. What holds is {now}."
-            );
-        }
+    let (own, owner) = (text(body, "/receipt/operation_id"), text(body, "/fence/operation_id"));
+    let (at, revision) = (text(body, "/receipt/revision_after"), text(body, "/fence/revision"));
+    let anothers = differ(&own, &owner);
+    let drains_anew = outcome::code(body) == "DRAINING" && differ(&at, &revision);
+    if !differ(&then, &now) && !anothers && !drains_anew {
+        return None;
+    }
+    let whose = if anothers { format!(" of operation {owner}") } else { String::new() };
+    Some(if is_replayed(body) {
         format!(
             "OUTDATED: this command took effect at revision {at} ({then}); the fence has changed \
-             since, and nothing was done now. What holds is {now}."
+             since, and nothing was done now. What holds is {now}{whose}."
+        )
+    } else {
+        format!(
+            "OVERTAKEN: this command took effect at revision {at} ({then}), and a later command \
+             has changed the fence while it drained. What holds is {now}{whose}."
         )
     })
 }

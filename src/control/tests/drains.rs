@@ -160,6 +160,27 @@ async fn the_replay_of_a_lost_answer_ends_a_drain_that_waits_for_who_waits_for_i
     assert!(!rig.engine.is_locked() && rig.may_write(), "the direct statement goes on");
 }
 
+/// Both drain: the one that waits isn't the one that was asked for.
+#[tokio::test]
+async fn a_replay_of_a_drain_beside_another_operations_drain_is_overtaken() {
+    let rig = Rig::new().await;
+    let (_seat, _lease) = rig.writer(1, 11);
+    let own = rig.run(at_once(1, 1)).await;
+    assert!(code(&own) == ControlCode::Draining && !own.is_overtaken(), "{own:?}");
+    let released = rig.run(release(1, 2, FenceState::SourceDraining, 1)).await;
+    assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
+    let (expected_state, expected_revision) = (FenceState::Released, Revision(2));
+    let anothers = Command { expected_state, expected_revision, ..at_once(2, 3) };
+    let second = rig.run(anothers.clone()).await;
+    assert!(code(&second) == ControlCode::Draining && !second.is_overtaken(), "{second:?}");
+    let replayed = rig.run(at_once(1, 1)).await;
+    assert_eq!((code(&replayed), replayed.replayed), (ControlCode::Draining, true));
+    assert_eq!(state(&replayed), FenceState::SourceDraining, "another's");
+    assert!(replayed.is_overtaken(), "no way on is told of it: {replayed:?}");
+    let replayed = rig.run(anothers).await;
+    assert!(replayed.replayed && !replayed.is_overtaken(), "{replayed:?}");
+}
+
 #[tokio::test]
 async fn an_adoption_leaves_no_lock_behind_that_nobody_watches() {
     let rig = Rig::new().await;

@@ -480,6 +480,19 @@ impl EnginePort for ScriptedEngine {
         ready(Ok(if missing { LiveDatabase::Missing } else { LiveDatabase::Exists(self.live()) }))
     }
 
+    /// It has none, where there is a database.
+    fn login_triggers<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Vec<String>, EngineError>> {
+        if !self.script().missing {
+            return ready(Ok(Vec::new()));
+        }
+        let engine = EngineName::new("old").unwrap();
+        let words = "no such database (3D000)".to_owned();
+        ready(Err(EngineError::Unexpected { engine, what: "login triggers", words }))
+    }
+
     fn server(&self) -> PortFuture<'_, Result<Server, EngineError>> {
         let asked = self.ask("server".to_owned());
         let Identity { engine_id, timeline, .. } = self.live();

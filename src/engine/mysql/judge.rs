@@ -112,9 +112,11 @@ impl Thread {
         self.command == "Sleep" && self.transaction.is_none() && self.lock == TableLock::Read
     }
 
-    /// An applier of replication, which is nobody's session: it has no peer.
+    /// An applier or receiver of replication, which is nobody's session: it has no peer. MySQL's
+    /// process list in `information_schema` gives the receiver a client's words in place of one,
+    /// which no session has: a client's is a name or an address.
     pub(super) fn is_applier(&self) -> bool {
-        self.user == "system user" && self.client.is_empty()
+        self.user == "system user" && matches!(self.client.as_str(), "" | "connecting host")
     }
 
     /// Threads of the server itself: schedulers and the like, not the appliers of replication.

@@ -84,8 +84,13 @@ fn what_has_run_since_before_this_process_blocks_an_import_whatever_its_schema()
     assert_eq!(whys(&[], &[here], &import), [Why::DirectInTransaction], "what it is says more");
     let applier = Thread { user: "system user".to_owned(), ..away(false, "Query") };
     assert!(applier.is_busy() && applier.is_applier());
-    let named = Thread { client: "10.0.0.7:1".to_owned(), ..applier };
-    assert!(!named.is_applier(), "an account of that name");
+    let with_client = |client: &str| Thread { client: client.to_owned(), ..applier.clone() };
+    assert!(with_client("connecting host").is_applier(), "the receiver, by information_schema");
+    for client in ["10.0.0.7:1", "localhost", "connecting"] {
+        assert!(!with_client(client).is_applier(), "an account of that name: {client}");
+    }
+    let other = Thread { user: "app".to_owned(), ..with_client("connecting host") };
+    assert!(!other.is_applier());
 }
 
 #[test]

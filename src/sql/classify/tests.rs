@@ -173,6 +173,25 @@ fn shapes() {
     }
 }
 
+/// What begins behind an end has the mode of the session's default, and no guard at its top.
+#[test]
+fn a_savepoint_behind_an_end_in_one_program_is_told() {
+    for (text, told) in [
+        ("reset all; commit; begin; savepoint a", true),
+        ("commit; begin; savepoint a", true),
+        ("rollback; begin; savepoint a", true),
+        ("select x from v; commit; begin; savepoint a", true),
+        ("begin read write; savepoint a", true),
+        ("rollback to a; savepoint a", true),
+        ("begin; savepoint a", false),
+        ("reset all; begin; savepoint a", false),
+        ("savepoint a; release a", false),
+        ("commit; begin", false),
+    ] {
+        assert_eq!(of(text).shape().end_then_more(), told, "{text}");
+    }
+}
+
 #[test]
 fn a_cursor_that_its_commit_runs_is_told() {
     for (text, holds) in [

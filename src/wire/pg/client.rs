@@ -374,7 +374,7 @@ impl Message<'_, '_, '_> {
                 let entry = conversation.owed.simple(Whose::Client);
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
-                entry.opaque |= class == StatementClass::Unprovable;
+                entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, detail);
                 self.desk.counters.program(class);
@@ -625,7 +625,7 @@ impl Message<'_, '_, '_> {
                 };
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
-                entry.opaque |= class == StatementClass::Unprovable;
+                entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
                 Ok(entry.number)
             }
             Err(refusal) => match self.hold(refusal) {

@@ -103,10 +103,6 @@ pub(crate) struct Conversation {
     pub(crate) guard_on: bool,
     /// In this pipeline a guarded statement may have switched the guard off.
     pub(crate) guard_dropped: bool,
-    /// In this pipeline a block may have been begun, or made, read-write under the guard: until the
-    /// next program's guard is in force in it no savepoint may be set, which would hold the guard
-    /// of all that follows and be given up by COMMIT.
-    pub(crate) block_unguarded: bool,
     /// A transaction may have been begun behind that, or without a guard: it isn't read-only from
     /// its beginning, whatever its lease's generation is.
     pub(crate) dropped_in_block: bool,
@@ -172,7 +168,6 @@ impl Conversation {
             own: OwnSetting::default(),
             guard_on: false,
             guard_dropped: false,
-            block_unguarded: false,
             dropped_in_block: false,
             guard_ready: false,
             guard_tries: 0,
@@ -251,7 +246,7 @@ impl Conversation {
             }
         };
         if begins {
-            (self.guard_dropped, self.block_unguarded) = (false, false);
+            self.guard_dropped = false;
         }
         if guard == Guard::On && self.escapes_guard(class, traits) {
             self.unused(fresh);
@@ -262,8 +257,6 @@ impl Conversation {
         }
         if traits.breaks_guard {
             self.guard_dropped |= guard == Guard::On;
-            self.block_unguarded |=
-                guard == Guard::On && matches!(traits.tx, TxEffect::Begin | TxEffect::Mixed);
             self.dropped_in_block = true;
         }
         pass(fault::point("wire.after_admission"));
@@ -301,11 +294,13 @@ impl Conversation {
         }
     }
 
-    /// Whether a guarded statement could run after another one switched the guard off.
+    /// Whether a guarded statement could run after another one switched the guard off; or a
+    /// savepoint be set then: in a block whose top has no guard it would hold that of all that
+    /// follows, and be given up by COMMIT.
     fn escapes_guard(&self, class: StatementClass, traits: Traits) -> bool {
-        let marks = matches!(traits.tx, TxEffect::Savepoint | TxEffect::Mixed);
-        let behind = self.guard_dropped && class != StatementClass::TransactionControl
-            || self.block_unguarded && marks && !removed(Removable::ReadWriteBlock);
+        let marks = matches!(traits.tx, TxEffect::Savepoint | TxEffect::Mixed)
+            && !removed(Removable::ReadWriteBlock);
+        let behind = self.guard_dropped && (class != StatementClass::TransactionControl || marks);
         // The next transaction of the same string begins by the session's settings, which what
         // ran before (a function behind a view) may have changed.
         let inside = traits.reset_then_more || traits.end_then_more;

@@ -102,12 +102,13 @@ impl OwnSetting {
         self.engine = on;
     }
 
-    /// The engine reports it to the client. `opaque` says that what it answers may do anything: a
-    /// function that sets it. Anything else only shows what a reload has made of it. Returns
-    /// whether the client is told.
+    /// The engine reports it to the client. `opaque` says that what it answers may do anything: DO,
+    /// CALL or a function that sets it, behind a reset in its program, too. Anything else only
+    /// shows what a reload has made of it. Returns whether the client is told.
     pub(crate) const fn reported(&mut self, on: bool, guard_on: bool, opaque: bool) -> bool {
         self.engine = on;
         self.set |= opaque;
+        self.leaving &= !opaque;
         // Under a fence a client sets it to off at most, unseen: an on is that taken back.
         let back = guard_on && on;
         self.value = if back { self.before } else { on };

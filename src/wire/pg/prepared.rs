@@ -31,6 +31,8 @@ pub(crate) struct Traits {
     pub(crate) owns_read_only: bool,
     /// It puts that back to what it was at the login.
     pub(crate) disowns_read_only: bool,
+    /// It may do anything to its session: DO, CALL, and what can't be shown to read.
+    pub(crate) opaque: bool,
 }
 
 impl Traits {
@@ -48,6 +50,7 @@ impl Traits {
             resets_session: false,
             owns_read_only: false,
             disowns_read_only: false,
+            opaque: false,
         }
     }
 
@@ -65,11 +68,14 @@ impl Traits {
             resets_session: false,
             owns_read_only: false,
             disowns_read_only: false,
+            opaque: true,
         }
     }
 
     pub(crate) fn of(classified: &Classified) -> Self {
-        let shape = classified.shape();
+        let (class, shape) = (classified.class(), classified.shape());
+        // Of writes those of code: DO and CALL may commit inside.
+        let runs_code = class.is_writer() && shape.commits();
         Self {
             tx: shape.tx(),
             breaks_guard: shape.breaks_guard(),
@@ -82,6 +88,7 @@ impl Traits {
             resets_session: shape.resets_session(),
             owns_read_only: shape.owns_read_only(),
             disowns_read_only: shape.disowns_read_only(),
+            opaque: runs_code || class == StatementClass::Unprovable,
         }
     }
 }
@@ -102,6 +109,7 @@ impl Known {
                 databases: false,
                 opens_cursor: false,
                 holds_cursor: false,
+                opaque: matches!(class, StatementClass::Unprovable),
                 ..Traits::unknown()
             },
         }
@@ -439,6 +447,7 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         resets_session: one.resets_session || other.resets_session,
         owns_read_only: one.owns_read_only || other.owns_read_only,
         disowns_read_only: one.disowns_read_only && other.disowns_read_only,
+        opaque: one.opaque || other.opaque,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }

@@ -35,6 +35,7 @@ use crate::wire::pg::startup::{self, Startup, StartupError, Wish};
 use crate::wire::shared::accepted::{Accepted, ClientSideTls};
 use crate::wire::shared::capability;
 use crate::wire::shared::denials::{Denials, Surface};
+use crate::wire::shared::desk;
 use crate::wire::shared::directory::{Directory, Target};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
@@ -187,6 +188,10 @@ async fn prepare<'a>(
     let (id, card) = (shared.sessions.number(), card(&startup, address, came_by.clone()));
     let (gates, namespace) = (Arc::clone(&shared.gates), target.namespace.clone());
     let mut login = Login::new(gates, namespace, capability.clone(), (id, card.clone()));
+    login.began(desk::lend(|desk| desk.now_ms()).unwrap_or_default());
+    if mode(&startup) == Mode::PhysicalReplication {
+        login.runs_nothing();
+    }
     // Refused before the engine is bothered. From here to there the login is nobody's to work on.
     if let Err(refused) = login.hands_over().await {
         return Err(turn_away(client, &refused, &shared.denials).await);

@@ -52,6 +52,45 @@ fn a_replay_of_a_drain_that_is_over_says_so_and_how_it_stands() {
     }
 }
 
+/// Its own was released, and another operation has acquired one since: the state is the same.
+#[test]
+fn a_replay_beside_another_operations_fence_doesnt_take_it_for_its_own() {
+    let args = ["acquire-write-fence", "old/app", "--operation", OP, "--command", CMD];
+    let other = "6e0b8c7e-5d0f-4c7e-9d39-1d2b8f9f3a99";
+    let body = |state: &str, outcome: &str, owner: &str, revision: u64| {
+        let mut body = applied();
+        body["outcome"] = json!(outcome);
+        body["replayed"] = json!(true);
+        body["fence"]["state"] = json!(state);
+        body["fence"]["operation_id"] = json!(owner);
+        body["fence"]["revision"] = json!(revision);
+        body["fence"]["evidence"] = json!({ "proven_at": "T3" });
+        body["receipt"]["state_after"] = json!(state);
+        body["receipt"]["operation_id"] = json!(OP);
+        body["receipt"]["revision_after"] = json!(2);
+        body
+    };
+    let fenced = |owner, at| body("SOURCE_WRITE_FENCED", "APPLIED", owner, at);
+    let (_, out, _) = answering(200, fenced(other, 23)).run(&args);
+    let holds = format!("What holds is SOURCE_WRITE_FENCED of operation {other}.");
+    assert!(out.contains("OUTDATED") && out.contains(&holds), "{out}");
+    assert!(!out.contains("proven ") && !out.contains("boundary"), "{out}");
+    let (_, out, _) = answering(200, fenced(OP, 2)).run(&args);
+    assert!(!out.contains("OUTDATED") && out.contains("boundary"), "{out}");
+    // Its drain, and another one: of another operation, or of its own.
+    for owner in [other, OP] {
+        let draining = body("SOURCE_DRAINING", "DRAINING", owner, 17);
+        let (code, out, err) = answering(202, draining).run(&args);
+        assert_eq!(code, exit::REFUSED, "{out}{err}");
+        assert!(out.contains("OUTDATED"), "{out}");
+        assert_eq!(out.contains(other), owner == other, "{out}");
+        assert!(!err.contains("replay the same command") && !err.contains("release"), "{err}");
+    }
+    let (code, out, err) = answering(202, body("SOURCE_DRAINING", "DRAINING", OP, 2)).run(&args);
+    assert_eq!(code, exit::DRAINING, "{out}{err}");
+    assert!(!out.contains("OUTDATED") && err.contains("replay the same command"), "{out}{err}");
+}
+
 #[test]
 fn a_lost_answer_is_unknown_and_names_the_replay() {
     let fake = Fake::new(|seen| match seen.line.starts_with("GET") {
