@@ -62,7 +62,7 @@ fn on_pg(denial: Denial, denials: &Denials) -> Shown {
 
 fn on_mysql(denial: Denial, denials: &Denials) -> Shown {
     let mut out = BytesMut::new();
-    mysql::refusal::typed_error(&mut out, 1, &refusal(denial), denials.sqlstate(denial));
+    mysql::refusal::typed_error(&mut out, 1, &refusal(denial), denials.sqlstate(denial), None);
     let text = std::str::from_utf8(&out[8..]).unwrap();
     Shown {
         surface: "the MySQL wire",

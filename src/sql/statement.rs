@@ -122,8 +122,9 @@ impl Shape {
     pub(super) const OWNS_READ_ONLY: u32 = 1 << 19;
     pub(super) const DISOWNS_READ_ONLY: u32 = 1 << 20;
     pub(super) const ONLY_LIFTS: u32 = 1 << 21;
+    pub(super) const BEGINS_BRANCH: u32 = 1 << 22;
     /// What is true of a text only if it is by each reading.
-    const IN_EACH: u32 = Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS;
+    const IN_EACH: u32 = Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS | Self::BEGINS_BRANCH;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -262,6 +263,13 @@ impl Shape {
         self.has(Self::XA)
     }
 
+    /// MySQL: a single statement that is `XA START` or `XA BEGIN`, and by no reading of it anything
+    /// else.
+    #[must_use]
+    pub const fn begins_branch(self) -> bool {
+        self.has(Self::BEGINS_BRANCH) && self.single()
+    }
+
     /// PostgreSQL: some statement is `DECLARE … CURSOR`: rows may wait behind the program.
     #[must_use]
     pub const fn opens_cursor(self) -> bool {
@@ -338,6 +346,7 @@ impl fmt::Debug for Shape {
             .field("keeps_locks", &self.keeps_locks())
             .field("changes_schema", &self.changes_schema())
             .field("xa", &self.xa())
+            .field("begins_branch", &self.begins_branch())
             .field("opens_cursor", &self.opens_cursor())
             .field("holds_cursor", &self.holds_cursor())
             .field("sets_capability", &self.sets_capability())

@@ -199,6 +199,12 @@ fn shapes() {
     assert!(shape("create temporary table t (a int)").keeps_locks());
     assert!(!shape("select 1").keeps_locks());
     assert!(shape("xa start 'x'").xa() && !shape("xa recover").xa());
+    assert!(shape("xa start 'x'").begins_branch() && shape("XA BEGIN X'78'").begins_branch());
+    // To an engine that skips the comment it is a BEGIN.
+    let either = "/*!999999 xa */ begin /*!999999 'x' */";
+    for text in ["begin", "xa end 'x'", "xa start 'x'; select 1", either, "nonsense"] {
+        assert!(!shape(text).begins_branch(), "{text}");
+    }
     assert!(shape("use d").changes_schema() && shape("drop database d").changes_schema());
     assert!(!shape("select 1 from d.t").changes_schema());
 }

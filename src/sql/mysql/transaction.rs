@@ -82,7 +82,8 @@ pub(super) fn xa(text: Phrase<'_>, context: &mut Context<'_>) -> Part {
     }
     let part = Part { extra: Shape::XA, ..Part::of(StatementClass::Write) };
     if text.is_any(1, &["start", "begin"]) {
-        return Part { class: StatementClass::TransactionControl, tx: TxEffect::Begin, ..part };
+        let (class, extra) = (StatementClass::TransactionControl, Shape::XA | Shape::BEGINS_BRANCH);
+        return Part { class, tx: TxEffect::Begin, extra, ..part };
     }
     if text.is(1, "end") {
         return Part { class: StatementClass::TransactionControl, ..part };

@@ -18,7 +18,7 @@ use crate::wire::mysql::bearing::Shown;
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::commands::{Command, Judge};
 use crate::wire::mysql::conversation::{Conversation, Entry, Inbound};
-use crate::wire::mysql::frame::{self, HEADER, Header};
+use crate::wire::mysql::frame::{self, HEADER, Header, PAYLOAD_MAX};
 use crate::wire::mysql::prepared::Known;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
@@ -423,6 +423,7 @@ impl Packet<'_, '_, '_> {
 
     /// What is known of a command, unless it may have become another one.
     fn judge(&mut self, command: Command) -> Program {
+        self.conversation.read_only_to = None;
         let program = self.judge_as_known(command);
         let now = self.conversation.lexing();
         let known = match command.judge() {
@@ -500,6 +501,12 @@ impl Packet<'_, '_, '_> {
 
     fn classify(&mut self, command: Command, argument: &[u8]) -> Classified {
         let lexing = self.conversation.lexing();
+        if !self.is_whole() {
+            let whole = self.conversation.reads_whole();
+            // A packet of the greatest length isn't the last of its payload.
+            let bound = if whole { PAYLOAD_MAX - 1 } else { limits::STATEMENT_INSPECT_BYTES_MAX };
+            self.conversation.read_only_to = Some(bound - OPCODE);
+        }
         let classified = match self.text(command, argument) {
             Some(text) if self.is_whole() => self.desk.classifier.classify(text, lexing),
             Some(_) | None => self.desk.classifier.classify_prefix(argument, lexing),
@@ -540,6 +547,9 @@ const fn wanted(command: Command) -> usize {
         Judge::Text | Judge::Opcode(_) | Judge::Nothing => limits::STATEMENT_INSPECT_BYTES_MAX,
     }
 }
+
+/// A command's first byte, in front of its text.
+const OPCODE: usize = 1;
 
 /// Opcode and number of a command about a prepared statement.
 const STATEMENT_HEAD: usize = 5;

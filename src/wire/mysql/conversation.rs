@@ -32,6 +32,7 @@ use crate::wire::mysql::prepared::Prepared;
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal;
 use crate::wire::mysql::seats::{Reach, Seats};
+use crate::wire::mysql::standing::Branch;
 use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::forced::Forced;
 use crate::wire::shared::outgoing::Outgoing;
@@ -131,8 +132,8 @@ pub(crate) enum SchemaTold {
 pub(crate) enum Outcome {
     /// Well; with the status, if this kind of answer tells it.
     Well(Option<Status>),
-    /// With an error.
-    Badly,
+    /// With an error of this number, which tells no status.
+    Badly(u16),
 }
 
 /// How a command was admitted.
@@ -183,6 +184,10 @@ pub(crate) struct Conversation {
     pub(crate) escapes_true: bool,
     /// The transaction that is open is an XA one.
     pub(crate) xa: bool,
+    /// What is known of the session's own XA branch once its transaction has gone.
+    pub(crate) branch: Branch,
+    /// As much of the last text was read, in bytes, where that wasn't all of it.
+    pub(crate) read_only_to: Option<usize>,
     /// The default schema isn't known: the seat may be at the wrong gate.
     pub(crate) lost: bool,
     /// It has no default schema, as far as is known: a name that says none finds nothing then.
@@ -241,6 +246,8 @@ impl Conversation {
             read_by: lexing,
             escapes_true: true,
             xa: false,
+            branch: Branch::None,
+            read_only_to: None,
             lost: false,
             no_schema: false,
             schema_unasked: false,
@@ -340,6 +347,7 @@ impl Conversation {
         }
         // Undone in front of any command: the engine refuses to prepare a write, too.
         let arms = program.evaluates() || guard == Guard::Off;
+        let arms = arms && !self.is_about_failed(program);
         let armed = if arms { self.arm(guard, program, out) } else { Armed::Done };
         pass(fault::point("wire.after_admission"));
         Ok(match (armed, guard) {
@@ -443,14 +451,16 @@ impl Conversation {
         match outcome {
             Outcome::Well(Some(status)) => self.told(status),
             Outcome::Well(None) => {}
-            Outcome::Badly => self.stand = Stand::Unknown,
+            Outcome::Badly(_) => self.stand = Stand::Unknown,
         }
-        let well = outcome != Outcome::Badly;
+        let well = matches!(outcome, Outcome::Well(_));
+        self.note_own_statement(well);
         match self.owed.take() {
             Some(Whose::Client { schema_told, wrapped, guarded }) => {
                 self.note_transaction(guarded);
                 if let Some(program) = self.program.take() {
                     self.note_cursor(&program, outcome);
+                    self.note_branch(&program, outcome);
                     // Put back behind what told it, or not: only the engine knows.
                     let last = matches!(schema_told, SchemaTold::Same | SchemaTold::Last) && well;
                     self.lost |= schema_told != SchemaTold::Nothing && !last;
@@ -521,7 +531,8 @@ impl Conversation {
         let surface = if dumps { Surface::Dump } else { Surface::Mysql };
         self.denials.count(refusal.denial, surface);
         let sqlstate = self.denials.sqlstate(refusal.denial);
-        refusal::typed_error(to_client, sequence, refusal, sqlstate);
+        let unread = self.read_only_to.filter(|_| refusal.denial == Denial::Unprovable);
+        refusal::typed_error(to_client, sequence, refusal, sqlstate, unread);
     }
 
     /// Takes note of a packet's number, of either direction.

@@ -80,7 +80,7 @@ impl Conversation {
         let Some(number) = program.number else { return };
         let status = match outcome {
             Outcome::Well(status) => status,
-            Outcome::Badly => None,
+            Outcome::Badly(_) => None,
         };
         match (program.command, status) {
             (Command::Execute | Command::BulkExecute, status) => {

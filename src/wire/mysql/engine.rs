@@ -139,7 +139,7 @@ fn rule(
                 let refusal = conversation.refusal(denial);
                 out.inject(|buffer| conversation.tell(buffer, header.sequence, &refusal));
             }
-            conversation.answered(Outcome::Badly, to_engine);
+            conversation.answered(Outcome::Badly(errno), to_engine);
             if denial.is_some() {
                 return Ok(Ruling::Drop);
             }
@@ -275,7 +275,8 @@ fn login_step(
                     note_changes(conversation, payload);
                     Outcome::Well(status)
                 }
-                Ok(_) | Err(_) => Outcome::Badly,
+                Ok(Seen::Failed(errno)) => Outcome::Badly(errno),
+                Ok(_) | Err(_) => Outcome::Badly(0),
             };
             conversation.answered(outcome, to_engine);
         }

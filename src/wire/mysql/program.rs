@@ -142,6 +142,28 @@ impl Program {
         (shape.single() && !self.changes_unknown).then_some(shape)
     }
 
+    /// Whether the session's XA branch, if one is open, isn't ended by it, however it is answered.
+    pub(crate) fn ends_no_branch(&self) -> bool {
+        if !self.runs() {
+            return matches!(
+                self.command,
+                Command::Ping
+                    | Command::Statistics
+                    | Command::InitDb
+                    | Command::Prepare
+                    | Command::ResetStatement
+                    | Command::Fetch
+            );
+        }
+        // What is left of XA is START, BEGIN and END. A procedure may have any of them within.
+        let ends = |shape: Shape| {
+            let goes_on = matches!(shape.tx(), TxEffect::None | TxEffect::Begin);
+            !goes_on || shape.commits() || shape.commits_implicitly()
+        };
+        let known = self.class != StatementClass::Unprovable && !self.is_several();
+        known && !self.shapes().any(ends)
+    }
+
     fn shapes(&self) -> impl Iterator<Item = Shape> {
         let executed = self.executed.iter().map(|known| known.classified.shape());
         self.classified.iter().map(Classified::shape).chain(executed)

@@ -51,13 +51,24 @@ pub(crate) fn error(out: &mut BytesMut, sequence: u8, errno: u16, sqlstate: &str
 }
 
 /// Appends the typed error of a refusal (W16). `sqlstate` is the code the client gets: the
-/// denial's own, or what the compat table maps it to.
-pub(crate) fn typed_error(out: &mut BytesMut, sequence: u8, refusal: &Refusal, sqlstate: &str) {
-    error(out, sequence, refusal.denial.errno(), sqlstate, &typed_text(refusal));
+/// denial's own, or what the compat table maps it to. `unread`: the refused text was read no
+/// further than this, in bytes.
+pub(crate) fn typed_error(
+    out: &mut BytesMut,
+    sequence: u8,
+    refusal: &Refusal,
+    sqlstate: &str,
+    unread: Option<usize>,
+) {
+    error(out, sequence, refusal.denial.errno(), sqlstate, &text(refusal, unread));
 }
 
 /// The text of one.
 pub(crate) fn typed_text(refusal: &Refusal) -> String {
+    text(refusal, None)
+}
+
+fn text(refusal: &Refusal, unread: Option<usize>) -> String {
     let denial = refusal.denial;
     let policy = &refusal.published.policy;
     let detail = denial.detail().map(|detail| format!(", detail {detail}")).unwrap_or_default();
@@ -65,8 +76,12 @@ pub(crate) fn typed_text(refusal: &Refusal) -> String {
         policy.operation.map(|operation| format!(", operation {operation}")).unwrap_or_default();
     // The durable state is older than the closure: alone it would read like an open fence.
     let closing = policy.overlay.in_words().map(|w| format!(" ({w})")).unwrap_or_default();
+    let why = unread.map(|bytes| {
+        format!("; its text is longer than the {bytes} bytes that are read here, send shorter ones")
+    });
+    let why = why.unwrap_or_default();
     format!(
-        "{}: {} (namespace {}, state {}{closing}, revision {}{operation}{detail}; {})",
+        "{}: {}{why} (namespace {}, state {}{closing}, revision {}{operation}{detail}; {})",
         denial.code(),
         denial.sentence(),
         refusal.namespace,
@@ -119,7 +134,8 @@ mod tests {
     #[test]
     fn a_typed_error_has_number_code_and_all_that_a_person_needs() {
         let mut out = BytesMut::new();
-        typed_error(&mut out, 1, &refusal(Denial::WriteFenced, Overlay::Installing), "ZF001");
+        let refused = refusal(Denial::WriteFenced, Overlay::Installing);
+        typed_error(&mut out, 1, &refused, "ZF001", None);
         let length = usize::from(out[0]) | usize::from(out[1]) << 8;
         assert_eq!((length, out[2], out[3]), (out.len() - 4, 0, 1));
         let payload = &out[4..];

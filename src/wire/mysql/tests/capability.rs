@@ -77,6 +77,26 @@ fn an_import_runs_behind_its_set_and_nothing_runs_without() {
     });
 }
 
+/// Beside another closed schema it is one packet that is read.
+#[test]
+fn a_text_of_an_import_that_is_too_long_to_be_read_is_told_so() {
+    let mut stage = Stage::new(1 << 25);
+    let secret = issued(&stage.gate, FenceState::TargetQuarantined);
+    show(&mut stage, &secret);
+    stage.other("old/d").overlay(Overlay::Installing, InFlight::Finish);
+    let mut long = b"\x03insert into t values ('".to_vec();
+    long.resize(PAYLOAD_MAX - 3, b'x');
+    long.extend_from_slice(b"')");
+    runs(&mut stage, &packet(0, &long));
+    long.push(b' ');
+    stage.client(&packet(0, &long));
+    assert!(stage.sent().is_empty());
+    let said = stage.said();
+    assert_eq!((u16::from_le_bytes([said[5], said[6]]), said[3]), (9708, 2));
+    let text = String::from_utf8_lossy(&said[13..]).into_owned();
+    assert!(text.contains("longer than the 16777213 bytes that are read here"), "{text}");
+}
+
 /// What lists other schemas opens the target's views from anywhere: only where the capability has
 /// let it in does it run without the guard.
 #[test]

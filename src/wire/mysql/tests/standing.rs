@@ -219,3 +219,142 @@ fn w17_the_guard_is_lifted_by_nothing_else() {
     stage.client(&query("set session transaction read write"));
     assert_eq!((stage.told().0, stage.sent()), (9701, vec![]));
 }
+
+/// A branch of an open schema that the engine has rolled back, and the session has heard so.
+fn deadlocked(stage: &mut Stage, errno: u16) {
+    stage.run(&query("xa start 'x'"), &ok(OPEN));
+    stage.run(&query("update t set n = 1"), &ok(OPEN));
+    stage.run(&query("update t set n = 2"), &err(1, errno, "rolled back"));
+}
+
+/// Sends it, and answers the question whether a transaction is open: none is.
+fn asks_first(stage: &mut Stage, sql: &str) {
+    stage.client(&query(sql));
+    assert_eq!(stage.sent(), ping(), "{sql}");
+    stage.engine(&ok(IDLE));
+}
+
+#[test]
+fn w14_a_branch_that_the_engine_rolled_back_is_ended_by_its_own_session() {
+    for (errno, at_the_end) in [(1213, 1399), (1213, 1614), (1205, 1613), (1402, 1402)] {
+        each(|stage| {
+            let other = stage.other("old/d");
+            other.overlay(Overlay::Installing, InFlight::Finish);
+            deadlocked(stage, errno);
+            asks_first(stage, "xa rollback 'x'");
+            assert_eq!(stage.sent(), query("xa rollback 'x'"));
+            stage.engine(&ok(IDLE));
+            stage.said();
+            assert!(!stage.holds());
+            stage.client(&query("xa rollback 'x'"));
+            assert_eq!((stage.told().0, stage.sent()), (9701, vec![]), "it has none any more");
+            // As transaction managers do it, and with what ends it in no other way between.
+            deadlocked(stage, errno);
+            stage.run(&query("xa end 'x'"), &err(1, at_the_end, "rolled back"));
+            asks_first(stage, "xa commit 'x' one phase");
+            for no in ["xa commit 'x' one phase", "xa commit 'x'", "xa rollback 'x'; select 1"] {
+                if no != "xa commit 'x' one phase" {
+                    stage.client(&query(no));
+                }
+                assert!(matches!(stage.told().0, 9701 | 9708), "{no}");
+                assert!(stage.sent().is_empty(), "{no}");
+            }
+            stage.run(&query("xa rollback 'y'"), &err(1, 1397, "unknown XID"));
+            asks_first(stage, "xa rollback 'x'");
+            assert_eq!(stage.sent(), query("xa rollback 'x'"));
+            stage.engine(&ok(IDLE));
+            assert!(!stage.holds());
+        });
+    }
+}
+
+/// In a drain of its own schema. The engine would refuse what the guard sends.
+#[test]
+fn w14_a_branch_that_the_engine_rolled_back_holds_nothing_and_ends_without_the_guard() {
+    each(|stage| {
+        stage.run(&query("xa start 'x'"), &ok(OPEN));
+        stage.run(&query("update t set n = 1"), &ok(OPEN));
+        stage.close();
+        stage.client(&query("update t set n = 2"));
+        assert_eq!(stage.sent(), query("update t set n = 2"));
+        stage.engine(&err(1, 1213, "deadlock"));
+        assert!(stage.holds(), "an error tells nothing");
+        assert_eq!(stage.sent(), ping());
+        stage.engine(&ok(IDLE));
+        assert!(!stage.holds(), "the engine's word");
+        stage.said();
+        stage.run(&query("xa end 'x'"), &err(1, 1614, "rolled back"));
+        asks_first(stage, "xa rollback 'x'");
+        assert_eq!(stage.sent(), query("xa rollback 'x'"));
+        stage.engine(&ok(IDLE));
+        assert!(!stage.holds());
+        // What follows has the guard in front.
+        stage.said();
+        stage.client(&query("select * from v"));
+        stage.guarded(true);
+    });
+}
+
+/// Where the engine may have no branch of this session's any more, or never had, the end of one is
+/// a stranger's.
+#[test]
+fn w14_a_branch_that_may_have_ended_is_nobodys() {
+    let deadlock = || err(1, 1213, "deadlock");
+    let update = || query("update t set n = 1");
+    let start = || (query("xa start 'x'"), ok(OPEN));
+    let either = query("/*!999999 xa */ begin /*!999999 'x' */");
+    let failed = |more: (Vec<u8>, Vec<u8>)| vec![start(), (update(), deadlock()), more];
+    let gone = |more: &str| failed((query(more), err(1, 1614, "rolled back")));
+    for steps in [
+        vec![(update(), deadlock())],
+        vec![(query("begin"), ok(OPEN)), (update(), deadlock())],
+        vec![
+            (query("begin"), ok(OPEN)),
+            (query("xa start 'x'"), err(1, 1400, "outside")),
+            (update(), deadlock()),
+        ],
+        vec![(either, ok(OPEN)), (update(), deadlock())],
+        vec![(query("xa start 'x'; select 1"), ok(OPEN)), (update(), deadlock())],
+        vec![start(), (update(), err(1, 1146, "no such table"))],
+        gone("xa commit 'x'"),
+        gone("xa commit 'x' one phase"),
+        gone("xa prepare 'x'"),
+        gone("call p()"),
+        gone("xa end 'x'; xa rollback 'x'"),
+        failed((query("xa rollback 'x'"), err(1, 1402, "rolled back"))),
+        failed((query("xa rollback 'x'"), ok(IDLE))),
+        failed((query("select 1"), ok(IDLE))),
+        failed((query("rollback"), ok(IDLE))),
+        failed((command(0x1f, &[]), ok(IDLE))),
+        failed((command(0x1f, &[]), err(1, 1047, "unknown command"))),
+    ] {
+        each(|stage| {
+            for (program, answer) in &steps {
+                stage.client(program);
+                if stage.sent() == ping() {
+                    stage.engine(&ok(IDLE));
+                    assert_eq!(&stage.sent(), program);
+                }
+                stage.engine(answer);
+            }
+            stage.said();
+            let other = stage.other("old/d");
+            other.overlay(Overlay::Installing, InFlight::Finish);
+            stage.client(&query("xa rollback 'x'"));
+            let steps = steps.iter().map(|(sent, _)| String::from_utf8_lossy(sent));
+            let steps: Vec<_> = steps.collect();
+            for _ in 0..2 {
+                match stage.sent() {
+                    sent if sent == ping() => stage.engine(&ok(IDLE)),
+                    // Behind a CALL the schema may be another one.
+                    sent if sent == query("SELECT DATABASE()") => {
+                        stage.engine(&rows(b"app", IDLE));
+                    }
+                    sent => assert!(sent.is_empty(), "VIOLATION: {steps:?}"),
+                }
+            }
+            assert!(stage.sent().is_empty(), "VIOLATION: {steps:?}");
+            assert_eq!(stage.told().0, 9701, "{steps:?}");
+        });
+    }
+}
