@@ -80,7 +80,7 @@ const KNOWN: &[(&str, bool)] = &[
     // The engine's own: a direct session that waits for the engine lock.
     ("55P03", true),
     ("1205", true),
-    // The client's own: a savepoint rolled back.
+    // The client's own: a savepoint, or an XA branch, rolled back.
     ("undone", false),
 ];
 

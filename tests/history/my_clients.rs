@@ -15,7 +15,7 @@ use crate::history::lane::Crewed;
 use crate::history::{Dice, Done, End, History, Try};
 use crate::my_place::end_of;
 use crate::support::my_wire::{MyAnswer, MyError, MyLogin, Prepared, flag};
-use crate::support::{MyWire, poll};
+use crate::support::{MyFlavour, MyWire, poll};
 
 /// One client.
 struct Client<'a> {
@@ -335,7 +335,15 @@ impl Client<'_> {
         self.say(&format!("XA START '{branch}'"))?;
         self.say(&insert(ids))?;
         self.say(&format!("XA END '{branch}'"))?;
-        self.say(&format!("XA PREPARE '{branch}'")).map(|_| ())
+        let prepared = self.say(&format!("XA PREPARE '{branch}'")).map(|_| ());
+        let by_fence = matches!(&prepared, Err(End::Refused(code)) if code == "ZF001");
+        if by_fence && self.site.cluster.flavour() == MyFlavour::MySql {
+            // Refused there beside another schema's fence, too (docs/CONTRACT.md): its session has
+            // to be able to undo it, fenced or not.
+            self.say(&format!("XA ROLLBACK '{branch}'"))?;
+            return Err(End::Refused("undone".to_owned()));
+        }
+        prepared
     }
 
     /// Closes the connection and waits until the engine's thread is gone.
