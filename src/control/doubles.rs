@@ -27,9 +27,12 @@
 //! it hears what is said now. Followed is also who was asked by this process and had never said a
 //! word to it when a fence went up, or at its first look at that engine under one: it may be a
 //! standby, and be promoted before it speaks. That errs for a fork that was silent just then: it is
-//! shut until the release, or a restart at which it answers. An engine that a target of the fence's
-//! own operation was made on isn't followed for its silence: it has said to that command which
-//! server it is.
+//! shut until the release, or a restart at which it answers. Its silence alone says nothing where
+//! it says by now that it is who a record of it says (of the fence's operation, or of before the
+//! fence; not an aborted target's): then what it was is known.
+//!
+//! Transactions that write at an engine that is found to be the fenced server are rolled back: they
+//! began between its promotion and the look. Where it only may be, they may end by themselves.
 //!
 //! Of several fences that shut an engine the one that is told is the one that it is, or may be by
 //! its own word; only shut before, and silent, it may be of any.
@@ -53,6 +56,7 @@ use crate::base::run::EngineRun;
 use crate::fence::record::{FenceRecord, Identity};
 use crate::fence::state::{FenceState, Role};
 use crate::gate::registry::Gate;
+use crate::gate::slot::Order;
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
@@ -63,8 +67,8 @@ struct Standing {
     identity: Identity,
     /// Targets of the same operation that take writes: a release would have both do.
     beside: Vec<Namespace>,
-    /// Engines that targets of the same operation were made on.
-    made_on: Vec<EngineName>,
+    /// Who engines were by other records: the same operation's, and those of before this fence.
+    recorded: Vec<(EngineName, Identity)>,
 }
 
 /// Why an engine is followed behind a fence.
@@ -135,8 +139,8 @@ impl Seen {
         if removed(Removable::StandbyFollow) {
             return;
         }
-        for Standing { namespace, identity, made_on, .. } in fences {
-            for name in self.unheard.iter().filter(|name| !made_on.contains(name)) {
+        for Standing { namespace, identity, .. } in fences {
+            for name in &self.unheard {
                 let pair = (name.clone(), namespace.clone());
                 self.followed.entry(pair).or_insert(Followed::Unheard);
             }
@@ -226,6 +230,13 @@ pub(super) enum Beside {
     Another,
 }
 
+/// Whether this is who the engine was by a record that isn't the fence's own: then what it was when
+/// nobody heard it is known, and it goes its own way.
+fn is_as_recorded(name: &EngineName, said: &Server, fence: &Standing) -> bool {
+    let is = |identity: &Identity| is_the_fenced(said, identity) && identity.timeline.is_some();
+    fence.recorded.iter().any(|(engine, identity)| engine == name && is(identity))
+}
+
 /// What is known of one engine beside one fence.
 pub(super) struct Known<'a> {
     /// What it has ever said last.
@@ -281,10 +292,15 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
             .map(|one| one.namespace.clone())
             .collect()
     };
-    let made_on = |fence: &FenceRecord| {
-        let targets = records.iter().filter(|one| one.role == Role::Target);
-        let own = targets.filter(|one| one.operation == fence.operation && one.identity.is_some());
-        own.map(|one| one.namespace.engine().clone()).collect()
+    let recorded = |fence: &FenceRecord| {
+        let others = records.iter().filter(|one| one.state != FenceState::TargetAborted);
+        let known = others.filter(|one| {
+            let earlier = one.created_at_ms <= fence.created_at_ms;
+            one.namespace != fence.namespace && (earlier || one.operation == fence.operation)
+        });
+        let named =
+            |one: &FenceRecord| Some((one.namespace.engine().clone(), one.identity.clone()?));
+        known.filter_map(named).collect()
     };
     let looked_for = records.iter().filter(|record| is_looked_for(record.state));
     let mut standing: Vec<_> = looked_for
@@ -293,7 +309,7 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
                 namespace: record.namespace.clone(),
                 identity: record.identity.clone()?,
                 beside: beside(record),
-                made_on: made_on(record),
+                recorded: recorded(record),
             })
         })
         .collect();
@@ -321,6 +337,16 @@ fn way_out(fence: &Standing) -> String {
 fn close(gate: &Gate) {
     if gate.published().policy.state != FenceState::UnknownUnavailable {
         gate.close_as_unknown();
+    }
+}
+
+/// Has transactions that write rolled back which began before this server was seen to be a fenced
+/// one: the fence is acknowledged, and none of them may commit.
+fn roll_back_writers(gate: &Gate) {
+    let generation = gate.word().generation();
+    let writers = gate.sessions().into_iter();
+    for slot in writers.filter(|slot| slot.stamp().is_some_and(|stamp| stamp.writer)) {
+        slot.order(Order::ROLL_BACK, generation);
     }
 }
 
@@ -409,6 +435,11 @@ impl Control {
         seen.news = false;
         let answers = Answers { servers: &servers, shut: &before };
         let found = self.doubles(&fences, &engines, answers, &mut seen).await;
+        let is_fenced = |engine: &EngineName| {
+            found.get(engine).is_some_and(|(weight, _)| *weight == Weight::Fenced)
+        };
+        let found: BTreeMap<_, _> =
+            found.iter().map(|(engine, (_, why))| (engine.clone(), why.clone())).collect();
         for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
             tracing::error!(%engine, "{why}");
         }
@@ -421,6 +452,9 @@ impl Control {
             let engine = gate.namespace().engine();
             if now.contains_key(engine) {
                 close(&gate);
+                if is_fenced(engine) {
+                    roll_back_writers(&gate);
+                }
             } else if let Some(why) = before.get(engine) {
                 self.open_again(gate.namespace(), why).await;
             }
@@ -489,7 +523,7 @@ impl Control {
         engines: &Engines,
         Answers { servers, shut }: Answers<'_>,
         seen: &mut Seen,
-    ) -> BTreeMap<EngineName, String> {
+    ) -> Found {
         let mut found = Found::new();
         seen.unanswered.clear();
         for fence in fences {
@@ -509,6 +543,8 @@ impl Control {
                 }
                 let (said, at) = (seen.last.get(name), seen.last.get(own));
                 let followed = seen.followed.get(&(name.clone(), fence.namespace.clone()));
+                let recorded = said.is_some_and(|said| is_as_recorded(name, said, fence));
+                let followed = followed.filter(|why| **why != Followed::Unheard || !recorded);
                 let known = Known {
                     said,
                     silent: !servers.contains_key(name),
@@ -538,7 +574,7 @@ impl Control {
             }
         }
         seen.unanswered.retain(|name| !found.contains_key(name));
-        found.into_iter().map(|(name, (_, why))| (name, why)).collect()
+        found
     }
 
     /// Whether it must be looked again: an engine is shut, hasn't answered, or may be promoted; a

@@ -8,6 +8,7 @@
 //!
 //! Callers: `app` runs [`Control::watch_logins`] on a task of its own. It changes no policy.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -52,17 +53,31 @@ impl Control {
     /// # Cancel safety
     /// Cancel safe: a login that gets no answer is refused when its own time is over.
     pub async fn watch_logins(self: Arc<Self>) {
+        let mut asked = JoinSet::new();
+        let mut under_way = BTreeSet::new();
         loop {
-            self.gates.login_asked().await;
-            let mut asked = JoinSet::new();
+            tokio::select! {
+                () = self.gates.login_asked() => {}
+                Some(done) = asked.join_next() => match done {
+                    Ok(namespace) => drop(under_way.remove(&namespace)),
+                    // One that died is nobody's any more: at worst a gate is asked for twice.
+                    Err(_) => under_way.clear(),
+                }
+            }
             for gate in self.gates.all() {
-                if !gate.takes_login_question() {
+                // One question at a time for each gate: who wants to know meanwhile is heard
+                // behind it. An engine that is slow keeps no other one's logins waiting.
+                let namespace = gate.namespace().clone();
+                if under_way.contains(&namespace) || !gate.takes_login_question() {
                     continue;
                 }
-                let engine = self.engine_of(gate.namespace());
-                asked.spawn(async move { ask(&gate, engine).await });
+                let engine = self.engine_of(&namespace);
+                under_way.insert(namespace.clone());
+                asked.spawn(async move {
+                    ask(&gate, engine).await;
+                    namespace
+                });
             }
-            while asked.join_next().await.is_some() {}
         }
     }
 }

@@ -321,6 +321,9 @@ impl Login {
             // A drain that isn't over waits for whoever is listed, for as long as nothing is known.
             let draining = refusal.published.policy.state == FenceState::SourceDraining;
             if draining && found.is_none() {
+                // Its answer lets the drain look past whoever else is listed by then.
+                gate.at_login.want();
+                self.gates.logins.asked.notify_one();
                 return Ok(());
             }
             if found.as_ref().is_some_and(|found| {

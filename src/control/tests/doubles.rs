@@ -7,6 +7,7 @@ use crate::control::port::Server;
 use crate::control::recovery::RecoverError;
 use crate::fence::record::Identity;
 use crate::fence::verdict::Purpose;
+use crate::gate::slot::Order;
 
 fn other() -> Identity {
     Identity { engine_id: "9999".to_owned(), ..identity() }
@@ -210,6 +211,73 @@ async fn a_fork_that_is_silent_at_a_start_is_open_where_the_operations_target_wa
             assert_eq!(may_write_to(&next, "new/other"), open, "{has_target} {silent}");
             assert!(!next.may_write() && !may_write_to(&next, "new/app4") || !has_target);
         }
+    }
+    // By the name alone it isn't: a server that was rebuilt there may be a promoted standby.
+    fork.unreachable(true);
+    rig.engine.break_lock();
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    fork.becomes(Identity { timeline: Some(3), ..identity() });
+    fork.unreachable(false);
+    next.control.look_again().await;
+    assert!(!may_write_to(&next, "new/other"), "VIOLATION: it isn't who the record says");
+}
+
+/// The record of another operation, of before the fence, tells who it was as well.
+#[tokio::test]
+async fn a_fork_that_an_earlier_record_names_is_open_behind_its_silence() {
+    let rig = Rig::new().await;
+    let fork = ScriptedEngine::default();
+    fork.becomes(Identity { timeline: Some(2), ..identity() });
+    let named = [("old", &rig.engine), ("new", &fork)];
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    let namespace = Namespace::parse("new/app2").unwrap();
+    let arguments = Arguments::AcquireSourceWriteFence {
+        identity: Identity { timeline: Some(2), ..identity() },
+        drain_policy: None,
+    };
+    let made = next.run(Command { namespace, arguments, ..patient(2, 1) }).await;
+    assert_eq!(code(&made), ControlCode::Applied, "{made:?}");
+    assert_eq!(code(&next.run(patient(1, 2)).await), ControlCode::Applied);
+    fork.unreachable(true);
+    for engine in [&rig.engine, &fork] {
+        engine.break_lock();
+    }
+    let next = next.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    fork.unreachable(false);
+    next.control.look_again().await;
+    assert!(may_write_to(&next, "new/other"), "it is who it was before the fence");
+    assert!(!may_write_to(&next, "new/app2") && !next.may_write());
+}
+
+/// What began at a promoted standby before that was seen is rolled back, however late it commits.
+#[tokio::test]
+async fn a_transaction_at_a_standby_that_was_promoted_is_told_to_roll_back() {
+    for promoted in [true, false] {
+        let rig = Rig::new().await;
+        let copy = ScriptedEngine::default();
+        copy.standby(true);
+        let next = rig.restarted_with(engines([("old", &rig.engine), ("copy", &copy)]));
+        next.control.recover().await.unwrap();
+        assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
+        let gate = next.control.gates.gate(&Namespace::parse("copy/app").unwrap());
+        let seat = Seat::take(gate, SessionId(7), Card::default());
+        let (_lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
+        if promoted {
+            copy.becomes(Identity { timeline: Some(2), ..identity() });
+            copy.standby(false);
+        } else {
+            // It may be promoted by now, for all that is known: it isn't shut for good.
+            rig.engine.unreachable(true);
+            copy.unreachable(true);
+        }
+        next.control.look_again().await;
+        assert!(!may_write_to(&next, "copy/app"));
+        let (orders, _) = seat.slot().take_orders();
+        let told = orders.has(Order::ROLL_BACK);
+        assert_eq!(told, promoted, "VIOLATION: it commits behind the fence, or was cut needlessly");
     }
 }
 
