@@ -14,7 +14,7 @@ use acceptance::{
 };
 use support::proxy::uuid;
 use support::wire::{Answer, bind, copy_data, copy_done, execute, fields, parse, query, sync};
-use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
+use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire, poll};
 
 /// What read-only mode and the engine lock leave open together: a sequence, the catalog, a large
 /// object, each behind a view.
@@ -425,22 +425,6 @@ fn a_foreign_table_over_a_writing_view_waits_at_the_engine_lock() {
     assert_eq!(site.rows(), "66,66");
 }
 
-/// PostgreSQL 18, whatever the other tests run on.
-fn postgres_18() -> &'static PgCluster {
-    static CLUSTER: std::sync::OnceLock<PgCluster> = std::sync::OnceLock::new();
-    let options = Options { version: Some(18), ..Options::default() };
-    CLUSTER.get_or_init(|| PgCluster::start(options))
-}
-
-/// A proxy in front of it that goes without a guard.
-fn without(guard: &str) -> Proxy {
-    Proxy::start_with(ProxyOptions {
-        engines: vec![Engine::plain("old", postgres_18())],
-        env: vec![("FENCEWIRE_REMOVE".into(), guard.into())],
-        ..ProxyOptions::default()
-    })
-}
-
 /// A client whose pipeline has opened a block by itself, which a query at its end leaves open.
 #[track_caller]
 fn left_open(site: &Site<'_>, sql: &str, end: &str) -> Wire {
@@ -455,8 +439,8 @@ fn left_open(site: &Site<'_>, sql: &str, end: &str) -> Wire {
 #[test]
 fn a_block_that_a_pipeline_left_open_does_not_take_the_guard_away() {
     for (guard, refused, drawn) in [("", "ZF001", "f"), ("guard-status", "", "t")] {
-        let proxy = without(guard);
-        let site = Site::new(postgres_18(), &proxy);
+        let proxy = Proxy::without_18(guard);
+        let site = Site::new(PgCluster::shared_18(), &proxy);
         site.setup(OPAQUE);
         let mut before = left_open(&site, "SELECT 1", "SELECT 2");
         let operation = site.fence();
@@ -478,8 +462,8 @@ fn a_block_that_a_pipeline_left_open_does_not_take_the_guard_away() {
 /// What a reader has written unseen is its client's to roll back: the guard doesn't commit it.
 #[test]
 fn the_guard_does_not_commit_what_a_pipeline_left_open() {
-    let proxy = without("");
-    let site = Site::new(postgres_18(), &proxy);
+    let proxy = Proxy::without_18("");
+    let site = Site::new(PgCluster::shared_18(), &proxy);
     site.setup(
         "CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql VOLATILE AS
              $f$ BEGIN INSERT INTO t VALUES (66); RETURN 1; END $f$;
@@ -498,8 +482,8 @@ fn the_guard_does_not_commit_what_a_pipeline_left_open() {
 #[test]
 fn a_sync_that_ends_nothing_keeps_the_lease_and_force_rolls_back_behind_it() {
     for (guard, forced) in [("", "rollback"), ("lone-sync", "backend_termination")] {
-        let proxy = without(guard);
-        let site = Site::new(postgres_18(), &proxy);
+        let proxy = Proxy::without_18(guard);
+        let site = Site::new(PgCluster::shared_18(), &proxy);
         let mut client = left_open(&site, "INSERT INTO t VALUES (1)", "SELECT 1");
         client.send_raw(&sync());
         assert_eq!(client.until_ready().status, 'I');
@@ -555,8 +539,8 @@ fn force_ends_a_transaction_that_wrote_behind_a_reads_lease() {
 /// is. They got ZF008 for what stands behind that.
 #[test]
 fn a_pools_reset_in_one_text_passes_and_is_guarded_to_its_end() {
-    let proxy = without("");
-    for site in [site(), Site::new(postgres_18(), &proxy)] {
+    let proxy = Proxy::without_18("");
+    for site in [site(), Site::new(PgCluster::shared_18(), &proxy)] {
         if site.sql("SELECT to_regclass('s') IS NULL") == "t" {
             site.setup(OPAQUE);
         }

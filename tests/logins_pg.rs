@@ -19,22 +19,7 @@ use acceptance::{
 use capability::Moved;
 use support::proxy::uuid;
 use support::wire::Fields;
-use support::{Engine, Options, PgCluster, Proxy, ProxyOptions, Wire, poll};
-
-fn postgres_18() -> &'static PgCluster {
-    static CLUSTER: std::sync::OnceLock<PgCluster> = std::sync::OnceLock::new();
-    let options = Options { version: Some(18), ..Options::default() };
-    CLUSTER.get_or_init(|| PgCluster::start(options))
-}
-
-/// A proxy in front of it that goes without a guard.
-fn without(guard: &str) -> Proxy {
-    Proxy::start_with(ProxyOptions {
-        engines: vec![Engine::plain("old", postgres_18())],
-        env: vec![("FENCEWIRE_REMOVE".into(), guard.into())],
-        ..ProxyOptions::default()
-    })
-}
+use support::{PgCluster, Proxy, Wire, poll};
 
 /// A trigger that works for those who call themselves so, and lets the tests' own logins be.
 const TRIGGER: &str = "CREATE SEQUENCE s;
@@ -63,8 +48,8 @@ fn assert_turned_away(site: &Site<'_>, operation: &str) {
 #[test]
 fn a_login_that_a_trigger_would_run_at_is_refused_until_it_is_disabled() {
     for (guard, drawn) in [("", "f"), ("login-triggers", "t")] {
-        let proxy = without(guard);
-        let site = Site::new(postgres_18(), &proxy);
+        let proxy = Proxy::without_18(guard);
+        let site = Site::new(PgCluster::shared_18(), &proxy);
         site.sql(TRIGGER);
         let drew = || site.sql("SELECT is_called FROM s");
         let mut before = log_in(&site, "before").unwrap();
@@ -95,13 +80,13 @@ fn a_login_that_a_trigger_would_run_at_is_refused_until_it_is_disabled() {
 #[test]
 fn a_login_that_began_before_a_fence_is_waited_for() {
     for guard in ["", "login-triggers"] {
-        let mut proxy = without(guard);
+        let mut proxy = Proxy::without_18(guard);
         let go_on = proxy.state_dir().with_file_name("go-on");
         proxy.stop();
         let park = format!("wire.login_listed=park:{}", go_on.display());
         proxy.set_env(&[("FENCEWIRE_REMOVE", guard), ("FENCEWIRE_FAULT", &park)]);
         proxy.restart();
-        let site = Site::new(postgres_18(), &proxy);
+        let site = Site::new(PgCluster::shared_18(), &proxy);
         site.sql(TRIGGER);
         std::thread::scope(|threads| {
             let late = threads.spawn(|| log_in(&site, "drawing").map(drop));
@@ -132,8 +117,8 @@ fn assert_waits_for_a_login(said: &serde_json::Value) {
 
 #[test]
 fn a_fence_is_not_acknowledged_while_a_trigger_runs_at_a_login() {
-    let proxy = without("");
-    let site = Site::new(postgres_18(), &proxy);
+    let proxy = Proxy::without_18("");
+    let site = Site::new(PgCluster::shared_18(), &proxy);
     site.sql(TRIGGER);
     let latch = Latch::shut(&site);
     std::thread::scope(|threads| {
@@ -157,14 +142,14 @@ fn a_fence_is_not_acknowledged_while_a_trigger_runs_at_a_login() {
 /// Nobody but a login asks, behind a restart under a fence.
 #[test]
 fn a_restarted_proxy_finds_out_before_the_first_login() {
-    let mut proxy = without("");
-    let site = Site::new(postgres_18(), &proxy);
+    let mut proxy = Proxy::without_18("");
+    let site = Site::new(PgCluster::shared_18(), &proxy);
     site.sql(TRIGGER);
     let (db, operation) = (site.db.clone(), site.fence());
     drop(site);
     proxy.kill9();
     proxy.restart();
-    let site = Site::at(postgres_18(), &proxy, &db);
+    let site = Site::at(PgCluster::shared_18(), &proxy, &db);
     assert_turned_away(&site, &operation);
     assert_eq!(site.sql("SELECT is_called FROM s"), "f");
     site.sql("DROP EVENT TRIGGER at_login");
@@ -175,8 +160,8 @@ fn a_restarted_proxy_finds_out_before_the_first_login() {
 /// That there was none when a stranger logged in before says nothing: imports go on at a target.
 #[test]
 fn a_trigger_that_is_made_at_a_target_keeps_the_next_stranger_out() {
-    let proxy = without("");
-    let (cluster, db) = (postgres_18(), "late_trigger");
+    let proxy = Proxy::without_18("");
+    let (cluster, db) = (PgCluster::shared_18(), "late_trigger");
     let target = Moved::created(&proxy, &format!("old/{db}"));
     let stranger = || {
         let named = [("application_name", "drawing")];
@@ -201,8 +186,8 @@ fn a_trigger_that_is_made_at_a_target_keeps_the_next_stranger_out() {
 /// It is in no database, and runs none of its triggers.
 #[test]
 fn a_physical_replica_logs_in_under_a_fence() {
-    let proxy = without("");
-    let site = Site::new(postgres_18(), &proxy);
+    let proxy = Proxy::without_18("");
+    let site = Site::new(PgCluster::shared_18(), &proxy);
     site.sql(TRIGGER);
     site.sql("ALTER ROLE wire REPLICATION");
     let operation = site.fence();

@@ -59,7 +59,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
     ("aborted-gate", include_str!("../../src/wire/mysql/seats.rs")),
     ("login-text", include_str!("../holes_mysql.rs")),
     ("login-triggers", include_str!("../logins_pg.rs")),
-    ("standby-follow", include_str!("../../src/control/tests/doubles.rs")),
+    ("standby-follow", include_str!("../../src/control/tests/doubles/standby.rs")),
     ("older-programs", include_str!("../engine_mysql/census.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),

@@ -57,6 +57,12 @@ impl PgCluster {
         SHARED.get_or_init(|| Self::start(Options { tls: true, ..Options::default() }))
     }
 
+    /// As [`PgCluster::shared`], of PostgreSQL 18 whatever the other tests run on.
+    pub fn shared_18() -> &'static Self {
+        static SHARED: OnceLock<PgCluster> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(Options { version: Some(18), ..Options::default() }))
+    }
+
     /// Makes a cluster and starts it. Panics with the server's log when that fails.
     pub fn start(options: Options) -> Self {
         let dir = super::test_dir("pg");

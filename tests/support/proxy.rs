@@ -120,6 +120,15 @@ impl Proxy {
         proxy
     }
 
+    /// A proxy in front of [`PgCluster::shared_18`] that goes without this guard, if one is named.
+    pub fn without_18(guard: &str) -> Self {
+        Self::start_with(ProxyOptions {
+            engines: vec![Engine::plain("old", PgCluster::shared_18())],
+            env: vec![("FENCEWIRE_REMOVE".into(), guard.into())],
+            ..ProxyOptions::default()
+        })
+    }
+
     /// Starts the program with a settings file.
     pub fn start_with(options: ProxyOptions) -> Self {
         let mut proxy = Self::new(options.env.clone());
