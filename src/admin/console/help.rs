@@ -28,7 +28,7 @@ pub(super) fn help() -> Vec<Value> {
         ("SHOW CONFIG", "the settings in force, without secrets"),
         ("SHOW STATS", "every metric"),
         ("SHOW VERSION", "the version of this proxy"),
-        ("SHOW HELP, or HELP", "this list"),
+        ("SHOW HELP", "this list (HELP works too where the client doesn't keep it for itself)"),
         ("SHOW ... VERBOSE", "the same with every column"),
         ("INSPECT 'engine/database'", "everything about one fence: state, evidence, receipts"),
     ];

@@ -103,7 +103,8 @@ pub(crate) fn login_error(
                 names.join(", ")
             ),
             "Log in when the operator says the move is over. The operator: ALTER EVENT TRIGGER ... \
-             DISABLE lets logins through before that.",
+             DISABLE lets logins through before that; do it as superuser, directly at the engine, \
+             with PGOPTIONS='-c event_triggers=off' (else that login runs the trigger as well).",
         )
     };
     typed(out, Severity::Fatal, refusal, (sqlstate, &sentence, hint));
