@@ -1,5 +1,5 @@
 //! Acceptance 17 and 18 of the fence contract on MariaDB and MySQL: targets, from creation to their
-//! first write, and 10 and 11 for their commands. Import sessions are the wire's own suites'.
+//! first write, and 1, 8, 10 and 11 for their commands. Import sessions are the wire's own suites'.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -28,6 +28,8 @@ on_both!(
     acceptance_17_a_program_from_before_writes_nothing_into_a_target,
     acceptance_17_an_orchestrators_whole_run,
     acceptance_18_a_seal_waits_for_an_open_write,
+    acceptance_08_a_seal_waits_for_a_prepared_branch,
+    acceptance_01_of_two_operations_that_create_one_target_one_does,
     acceptance_18_a_question_reads_within_bounds_and_never_writes,
     acceptance_18_a_question_runs_no_imported_code_with_more_than_reading_rights,
     acceptance_18_a_row_beyond_an_answers_bound_is_never_taken_in,
@@ -225,6 +227,55 @@ fn acceptance_18_a_seal_waits_for_an_open_write(flavour: MyFlavour) {
     });
     assert_eq!(applied.unwrap()["fence"]["state"], VALIDATING);
     direct.query("INSERT INTO t VALUES (2)").ok();
+}
+
+fn acceptance_08_a_seal_waits_for_a_prepared_branch(flavour: MyFlavour) {
+    // Its own server: where a branch is prepared, other tests' proofs would wait for it.
+    let cluster = MyCluster::start(flavour, MyOptions::default());
+    cluster.sql(
+        "mysql",
+        "GRANT CREATE ON *.* TO fencewire@'127.0.0.1'; GRANT ALL ON `target%`.* TO app@'127.0.0.1'",
+    );
+    let proxy = Proxy::start_my(&cluster);
+    let target = created(&proxy);
+    let mut direct = MyWire::connect(cluster.port(), "app", schema(&target));
+    direct.query("CREATE TABLE t (n INT)").ok();
+    let branch = "branch-of-an-import";
+    for sql in ["XA START", "INSERT INTO t VALUES (1)", "XA END", "XA PREPARE"] {
+        let ours = if sql.starts_with("XA") { format!("{sql} '{branch}'") } else { sql.to_owned() };
+        direct.query(&ours).ok();
+    }
+    let body = target.body(QUARANTINED, 1, &json!({ "drain_policy": fail_after(0) }));
+    let named = poll(PATIENCE, || {
+        let (status, answer) = target.send(&proxy, SEAL, &body);
+        assert_eq!((status, &answer["fence"]["state"]), (202, &json!(DRAINING)), "{answer:#}");
+        let blockers = answer["drain"]["blockers"].to_string();
+        (blockers.contains("prepared") && blockers.contains(branch)).then_some(())
+    });
+    assert!(named.is_some(), "the prepared branch was never named");
+    direct.query(&format!("XA COMMIT '{branch}'")).ok();
+    let applied = poll(PATIENCE, || {
+        let answer = target.send(&proxy, SEAL, &body);
+        (answer.0 == 200).then_some(answer.1)
+    });
+    assert_eq!(applied.unwrap()["fence"]["state"], VALIDATING);
+}
+
+fn acceptance_01_of_two_operations_that_create_one_target_one_does(flavour: MyFlavour) {
+    let proxy = proxy(flavour);
+    let one = Target::new(&unused());
+    let other = Target { namespace: one.namespace.clone(), operation: support::proxy::uuid() };
+    let answers = std::thread::scope(|scope| {
+        let both = [&one, &other].map(|target| {
+            scope.spawn(|| target.send(proxy, CREATE, &target.body("ABSENT", 0, &Value::Null)))
+        });
+        both.map(|sent| sent.join().unwrap())
+    });
+    let [first, second] = answers.each_ref().map(|answer| answer.0);
+    assert!((first == 200) != (second == 200), "{answers:#?}");
+    let (winner, lost) = if first == 200 { (&one, &answers[1]) } else { (&other, &answers[0]) };
+    refused(lost, 409, "FENCE_OWNED_BY_ANOTHER_OPERATION");
+    assert_eq!(lost.1["fence"]["operation_id"], json!(winner.operation), "the winner's view");
 }
 
 fn acceptance_18_a_question_reads_within_bounds_and_never_writes(flavour: MyFlavour) {
