@@ -11,13 +11,14 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 3 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 test-schedules soak lint bench fmt sweep clean
+.PHONY: help demo test test-18 test-schedules instructions soak lint bench fmt sweep clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
 	@echo 'make test-schedules  every schedule of the gate against a session (in make test)'
+	@echo 'make instructions  counts what the pure parts of a statement cost (in make test; WRITE=1 keeps)'
 	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy (the fuzzing targets too), docs and dependency rules; no warnings'
 	@echo 'make bench   what the proxy costs beside other relays'
@@ -36,7 +37,7 @@ demo:
 test:
 	@tools/setup.sh test
 	tools/test.sh $(TEST_THREADS) $(ARGS)
-	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18 instructions
 
 # Every schedule of the gate's handshake. The library's tests are built once more for it.
 test-schedules:
@@ -50,6 +51,14 @@ SUITES_18 ?= --test engine_pg --test classify_live $(foreach suite,\
 test-18:
 	@tools/setup.sh test
 	FENCEWIRE_TEST_PG=18 tools/test.sh $(TEST_THREADS) $(SUITES_18)
+
+# Instruction counts of the pure parts against benches/instructions.txt. No time is measured. Of the
+# build that the tests have made anyway: what it counts is work added, not what a release costs.
+instructions:
+	@tools/setup.sh instructions
+	cargo build --quiet --example pure_parts
+	python3 tools/bench/instructions.py $(if $(WRITE),--write) \
+	  $(or $(CARGO_TARGET_DIR),target)/debug/examples/pure_parts
 
 SOAK_CYCLES ?= 2000
 SOAK_BYPASSES ?= 20000

@@ -2,7 +2,7 @@
 # Installs what this repository needs and the machine lacks. Safe to run again: a machine that has
 # everything gets one line and no change.
 #
-#   tools/setup.sh [demo|test|bench|lint]...      default: test
+#   tools/setup.sh [demo|test|instructions|bench|lint]...      default: test
 #
 # Made for Debian 12 with a Rust toolchain. Elsewhere, or without root and sudo, it installs
 # nothing and says what to install by hand. No server is started or enabled, no "main" cluster is
@@ -226,8 +226,9 @@ for purpose in "$@"; do
     bench)
       need_server; need_clients; need_rivals
       need_mariadb; need_mysql_clients ;;
+    instructions) has valgrind || PACKAGES+=(valgrind) ;;
     lint) ;;
-    *) die "unknown purpose '$purpose': demo, test, bench or lint" ;;
+    *) die "unknown purpose '$purpose': demo, test, instructions, bench or lint" ;;
   esac
 done
 if [ ${#PACKAGES[@]} -gt 0 ]; then

@@ -3,6 +3,10 @@
 #
 #   tools/test.sh THREADS [ARGUMENT OF cargo test]...
 #
+# Without arguments, or with several `--test NAME`, two test programs run at once, THREADS tests in
+# each: most of a program's time is waiting, and its last test holds up nobody. What a program says
+# is shown when it has ended. With other arguments cargo runs them, one after the other.
+#
 # A suite that starts some hundred servers on two cores meets the machine's own hiccups. A test that
 # fails and then passes alone is named FLAKY and listed at the end; the run goes on. It ends with an
 # error when
@@ -13,18 +17,72 @@
 #     second try takes that back.
 #
 #   FENCEWIRE_SECOND_TRY=0   no second tries: a failure is a failure
+#   FENCEWIRE_TEST_LANES=1   test programs at once (default 2)
 set -uo pipefail
 
 FLAKY_MAX=5
+# Longer than the longest program takes on a slow machine, by far: who is still there hangs.
+PROGRAM_MAX=20m
+lanes=${FENCEWIRE_TEST_LANES:-2}
 threads=$1
 shift
 log=$(mktemp "${TMPDIR:-/tmp}/fencewire-test-log.XXXXXX")
-trap 'rm -f "$log"' EXIT
+trap 'rm -rf "$log" "$log".*' EXIT
+# Programs in the background don't hear an interrupt by themselves.
+trap 'trap - INT TERM; kill -TERM 0' INT TERM
 
 RUSTDOC=$(cd "$(dirname "$0")" && pwd)/rustdoc.sh
 export RUSTDOC
-cargo test --no-fail-fast "$@" -- --test-threads="$threads" 2>&1 | tee "$log"
-code=${PIPESTATUS[0]}
+
+# Whether the arguments are what lanes can take: none, or more than one `--test NAME`.
+for_lanes() {
+  [ "$lanes" -gt 1 ] && [ $# != 2 ] || return 1
+  while [ $# -gt 0 ]; do
+    [ "$1" = --test ] && [ $# -gt 1 ] || return 1
+    shift 2
+  done
+}
+
+one_program() { # PROGRAM
+  local said=$log.${1##*/} code=0
+  CARGO_MANIFEST_DIR=$PWD timeout --foreground --kill-after=30s $PROGRAM_MAX \
+    "$1" --test-threads="$threads" </dev/null >"$said" 2>&1 || code=$?
+  [ $code != 124 ] || echo "tools/test.sh: $1 was stopped after $PROGRAM_MAX" >>"$said"
+  # Bare on a line of its own: what the second tries below look for.
+  [ $code = 0 ] || printf 'error: test failed: exit code %s\n' $code >>"$said"
+  {
+    flock 9
+    { printf '     Running %s (%s)\n' "$(basename "${1%-*}")" "$1"; cat "$said"; } | tee -a "$log"
+  } 9>"$log.lock"
+  rm -f "$said"
+  [ $code = 0 ] || : >"$log.failed"
+}
+
+in_lanes() {
+  local programs program code=0
+  programs=$(cargo test --no-run "$@" 2>&1 | tee /dev/stderr |
+    sed -n 's/^ *Executable .*(\(.*\))$/\1/p'; exit "${PIPESTATUS[0]}") || return
+  for program in $programs; do
+    while [ "$(jobs -rp | wc -l)" -ge "$lanes" ]; do wait -n; done
+    one_program "$program" &
+  done
+  wait
+  [ ! -e "$log.failed" ] || code=101
+  # The documentation's examples, which are no program.
+  if [ $# = 0 ]; then
+    cargo test --doc -- --test-threads="$threads" 2>&1 | tee -a "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || code=101
+  fi
+  return $code
+}
+
+if for_lanes "$@"; then
+  in_lanes "$@"
+  code=$?
+else
+  cargo test --no-fail-fast "$@" -- --test-threads="$threads" 2>&1 | tee "$log"
+  code=${PIPESTATUS[0]}
+fi
 [ "$code" != 0 ] && [ "${FENCEWIRE_SECOND_TRY:-1}" != 0 ] || exit "$code"
 
 # PROGRAM NAME of each failed test; PROGRAM ! for a program that failed without naming one.
