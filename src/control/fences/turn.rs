@@ -293,10 +293,7 @@ impl Control {
             && let Err(why) = self.hear_of_standbys(command).await
         {
             self.settle_gate(line, truth).await;
-            return Some(Step::answered(match why {
-                NotHere::Unread(error) => unread(line, request, &error),
-                NotHere::Answered(answer) => *answer,
-            }));
+            return Some(Step::answered(not_here(line, request, why)));
         }
         if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
@@ -622,6 +619,14 @@ fn refused(command: &Command, refusal: ControlRefusal, silent: Option<EngineErro
             ))
         }
         Some(_) | None => Answer::refused(refusal),
+    }
+}
+
+/// A fence that doesn't go up where it was commanded.
+fn not_here(line: &Line, request: Request, why: NotHere) -> Answer {
+    match why {
+        NotHere::Unread(error) => unread(line, request, &error),
+        NotHere::Answered(answer) => *answer,
     }
 }
 
