@@ -345,7 +345,11 @@ fn a_release_beside_a_target_that_takes_writes_must_be_meant() {
         assert_eq!(answer[0], "APPLIED", "{answer:?}");
     }
     let release = format!("FENCE RELEASE WRITE ON '{source}' OPERATION '{op}'");
-    console.refused(&release, "ZF109", &["no command was sent", &target, "BESIDE TARGET"]);
+    console.refused(
+        &release,
+        "ZF109",
+        &["no command was sent", &target, "BESIDE TARGET", "stands for nothing"],
+    );
     assert_eq!(site.state(), "SOURCE_WRITE_FENCED");
     let pairs = console.rows(&format!("INSPECT '{source}'"));
     let told = pairs.iter().find(|row| row[0] == "fence.writable_targets").unwrap();

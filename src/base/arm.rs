@@ -97,13 +97,19 @@ pub enum Removable {
     LoginTriggers,
     /// Who was a standby of a fence's server when the fence went up is remembered.
     StandbyFollow,
+    /// Records that were made of a followed engine later don't say who it was before.
+    FrozenRecords,
+    /// No fence and no target comes to be on an engine that is shut, or that may have to be.
+    ShutCommand,
+    /// What may write at an acknowledged fence's server under another name is told to roll back.
+    DoubleRollback,
     /// An import has not ended while what ran before this process was there runs on.
     OlderPrograms,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 45] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -145,6 +151,9 @@ impl Removable {
         Self::LoginText,
         Self::LoginTriggers,
         Self::StandbyFollow,
+        Self::FrozenRecords,
+        Self::ShutCommand,
+        Self::DoubleRollback,
         Self::OlderPrograms,
     ];
 
@@ -193,6 +202,9 @@ impl Removable {
             Self::LoginText => "login-text",
             Self::LoginTriggers => "login-triggers",
             Self::StandbyFollow => "standby-follow",
+            Self::FrozenRecords => "frozen-records",
+            Self::ShutCommand => "shut-command",
+            Self::DoubleRollback => "double-rollback",
             Self::OlderPrograms => "older-programs",
         }
     }

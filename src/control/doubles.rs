@@ -28,27 +28,44 @@
 //! word to it when a fence went up, or at its first look at that engine under one: it may be a
 //! standby, and be promoted before it speaks. That errs for a fork that was silent just then: it is
 //! shut until the release, or a restart at which it answers. Its silence alone says nothing where
-//! it says by now that it is who a record of it says (of the fence's operation, or of before the
-//! fence; not an aborted target's): then what it was is known.
+//! it says by now that it is who a record of it says: then what it was is known. Such a record was
+//! there when the engine came to be followed (a later one may be of the promoted standby itself),
+//! and is of the fence's operation, or of before the fence and stands still (`tells_who`). Nor does
+//! a fence or a target come to be on an engine that is shut, or is found to have to be, or hasn't
+//! said who it is (`doubles/commands.rs`): its record would speak for it behind a restart.
 //!
-//! Transactions that write at an engine that is found to be the fenced server are rolled back: they
-//! began between its promotion and the look. Where it only may be, they may end by themselves.
+//! At an engine that is found to be the server of an acknowledged write fence, or to have a later
+//! timeline and be followed for its silence, what may write is told to roll back: it began between
+//! its promotion and the look. That errs for a fork as its closing does. So is it when the drain of
+//! such a fence is proven, if the engine was found before. Not for a fence that isn't acknowledged,
+//! nor for a target, nor, where a session writes to one database only (PostgreSQL), in others than
+//! the fenced one. Where an engine is shut because it is silent nothing is: it may end by itself.
+//! The order is no evidence that anything has ended: `docs/CONTRACT.md` says what isn't reached.
 //!
 //! Of several fences that shut an engine the one that is told is the one that it is, or may be by
 //! its own word; only shut before, and silent, it may be of any.
 //!
 //! Callers: `control/recovery.rs` before listeners open, `control/orphans.rs` now and then while an
-//! engine is shut or a fence stands, `control/fences/turn.rs` before a fence goes up, `app` after a
-//! reload. Closing needs no evidence; opening takes the engine's own word, or the end of the fence.
+//! engine is shut or a fence stands, `control/fences/turn.rs` before a fence goes up and
+//! `control/drain/completion.rs` when it is proven, `app` after a reload. Closing needs no
+//! evidence; opening takes the engine's own word, or the end of the fence.
+
+mod commands;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
+pub(super) use commands::NotHere;
+use words::{is_double, may_be_double, may_be_promoted};
+
 use super::fences::{Control, Engines};
-use super::notes::listed;
 use super::port::{EnginePort, LiveDatabase, Server};
+use super::truth::is_source_fenced;
 use crate::base::arm::{Removable, removed};
 use crate::base::ids::{EngineName, Namespace};
 use crate::base::limits;
@@ -56,7 +73,7 @@ use crate::base::run::EngineRun;
 use crate::fence::record::{FenceRecord, Identity};
 use crate::fence::state::{FenceState, Role};
 use crate::gate::registry::Gate;
-use crate::gate::slot::Order;
+use crate::gate::slot::{Order, Running, Slot};
 use crate::store::{LoadedFence, Row, StoreError};
 use crate::telemetry::spawn::spawn_named;
 
@@ -65,20 +82,51 @@ use crate::telemetry::spawn::spawn_named;
 struct Standing {
     namespace: Namespace,
     identity: Identity,
+    role: Role,
+    state: FenceState,
     /// Targets of the same operation that take writes: a release would have both do.
     beside: Vec<Namespace>,
-    /// Who engines were by other records: the same operation's, and those of before this fence.
+    /// Who engines were by other records ([`tells_who`]), as far as they are there by now.
     recorded: Vec<(EngineName, Identity)>,
 }
 
+impl Standing {
+    fn recorded_of(&self, engine: &EngineName) -> Vec<Identity> {
+        let its = self.recorded.iter().filter(|(name, _)| name == engine);
+        its.map(|(_, identity)| identity.clone()).collect()
+    }
+
+    /// Whose open work is cut where an engine is this fence's server, once it is acknowledged: a
+    /// PostgreSQL session writes to its own database, a MySQL one to any. `None` for a target,
+    /// whose writes nobody was told to be closed.
+    fn cut(&self) -> Option<Cut> {
+        match (self.role, self.identity.timeline) {
+            (Role::Target, _) => None,
+            (Role::Source, Some(_)) => Some(Cut::Database(self.namespace.database().to_owned())),
+            (Role::Source, None) => Some(Cut::Every),
+        }
+    }
+}
+
 /// Why an engine is followed behind a fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Followed {
     /// It was a standby of the fence's server while that fence stood.
     Standby,
     /// It had said nothing when that fence went up or was first looked at; what it was then nobody
-    /// knows.
-    Unheard,
+    /// knows, but for who it was by the records of it that there were by then. Later ones say
+    /// nothing of that time: they may be of the standby that was promoted meanwhile.
+    Unheard(Vec<Identity>),
+}
+
+impl Followed {
+    /// Whether the engine still is, by its last word.
+    fn holds(&self, said: Option<&Server>) -> bool {
+        match self {
+            Self::Standby => true,
+            Self::Unheard(recorded) => !said.is_some_and(|said| is_as_recorded(said, recorded)),
+        }
+    }
 }
 
 /// How much a reason says of why an engine is shut. Of those of several fences the first that says
@@ -101,6 +149,55 @@ fn keep(found: &mut Found, engine: &EngineName, weight: Weight, why: String) {
         found.insert(engine.clone(), (weight, why));
     }
 }
+
+/// Whose open work is cut at an engine that is a fence's server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Cut {
+    /// That of the database of this name.
+    Database(String),
+    /// That of each.
+    Every,
+}
+
+/// Where a source fence's server was found under other names by the last look.
+#[derive(Debug)]
+struct Doubled {
+    engines: BTreeSet<EngineName>,
+    cut: Cut,
+}
+
+impl Doubled {
+    fn reaches(&self, namespace: &Namespace) -> bool {
+        let within = match &self.cut {
+            Cut::Database(name) => name == namespace.database(),
+            Cut::Every => true,
+        };
+        within && self.engines.contains(namespace.engine())
+    }
+}
+
+/// What a look has found.
+#[derive(Default)]
+struct Findings {
+    shut: Found,
+    doubled: BTreeMap<Namespace, Doubled>,
+}
+
+impl Findings {
+    /// Notes that an engine is a fence's server.
+    fn is_fenced(&mut self, engine: &EngineName, fence: &Standing, why: String) {
+        keep(&mut self.shut, engine, Weight::Fenced, why);
+        if let Some(cut) = fence.cut() {
+            let none = Doubled { engines: BTreeSet::new(), cut };
+            let doubled = self.doubled.entry(fence.namespace.clone()).or_insert(none);
+            doubled.engines.insert(engine.clone());
+        }
+    }
+}
+
+/// What the last look has found of each source fence; a look replaces it, drains read it.
+#[derive(Default)]
+pub(super) struct AtDoubles(ArcSwap<BTreeMap<Namespace, Doubled>>);
 
 /// What is known from one look to the next. One at a time looks.
 #[derive(Default)]
@@ -139,14 +236,50 @@ impl Seen {
         if removed(Removable::StandbyFollow) {
             return;
         }
-        for Standing { namespace, identity, .. } in fences {
+        for fence in fences {
+            let Standing { namespace, identity, .. } = fence;
             for name in &self.unheard {
                 let pair = (name.clone(), namespace.clone());
-                self.followed.entry(pair).or_insert(Followed::Unheard);
+                let unheard = || Followed::Unheard(fence.recorded_of(name));
+                self.followed.entry(pair).or_insert_with(unheard);
+            }
+            if removed(Removable::FrozenRecords) {
+                let of_fence = self.followed.iter_mut().filter(|((_, of), _)| of == namespace);
+                for ((name, _), followed) in of_fence {
+                    if let Followed::Unheard(recorded) = followed {
+                        *recorded = fence.recorded_of(name);
+                    }
+                }
             }
             let standbys = self.last.iter().filter(|(_, last)| is_its_standby(last, identity));
             let pairs = standbys.map(|(name, _)| (name.clone(), namespace.clone()));
             self.followed.extend(pairs.map(|pair| (pair, Followed::Standby)));
+        }
+    }
+
+    /// What is known of an engine beside a fence by what it has said, as if it had been asked just
+    /// now, were open, and the fence's own engine weren't seen.
+    fn known(&self, name: &EngineName, fence: &Standing) -> Known<'_> {
+        let said = self.last.get(name);
+        let followed = self.followed.get(&(name.clone(), fence.namespace.clone()));
+        Known {
+            said,
+            silent: false,
+            shut: false,
+            followed: followed.is_some_and(|followed| followed.holds(said)),
+            in_place: false,
+            own: self.last.get(fence.namespace.engine()),
+        }
+    }
+
+    /// In words, why an engine is a fence's server, or is taken for it for its silence.
+    fn why_fenced(&self, name: &EngineName, fence: &Standing) -> String {
+        let (said, own) = (self.last.get(name), self.last.get(fence.namespace.engine()));
+        let is = said.is_some_and(|said| has_the_fenced(said, &fence.identity, false, own));
+        let pair = (name.clone(), fence.namespace.clone());
+        match self.followed.get(&pair) {
+            Some(Followed::Unheard(_)) if !is => may_be_promoted(name, fence),
+            Some(Followed::Unheard(_) | Followed::Standby) | None => is_double(name, fence),
         }
     }
 
@@ -230,11 +363,33 @@ pub(super) enum Beside {
     Another,
 }
 
-/// Whether this is who the engine was by a record that isn't the fence's own: then what it was when
+/// Whether this is who the engine was by records that aren't the fence's own: then what it was when
 /// nobody heard it is known, and it goes its own way.
-fn is_as_recorded(name: &EngineName, said: &Server, fence: &Standing) -> bool {
+fn is_as_recorded(said: &Server, recorded: &[Identity]) -> bool {
     let is = |identity: &Identity| is_the_fenced(said, identity) && identity.timeline.is_some();
-    fence.recorded.iter().any(|(engine, identity)| engine == name && is(identity))
+    recorded.iter().any(is)
+}
+
+/// Whether a record in this state says who its engine is. One that is over says who it was once:
+/// the name may have been given since to a standby, whose promotion has the same timeline's number
+/// again. The fence's own operation has a target in service on the server that it was made on.
+pub(super) const fn tells_who(state: FenceState, same_operation: bool) -> bool {
+    match state {
+        FenceState::SourceDraining
+        | FenceState::SourceWriteFenced
+        | FenceState::SourceReadDraining
+        | FenceState::SourceReadFenced
+        | FenceState::TargetQuarantined
+        | FenceState::TargetImportDraining
+        | FenceState::TargetValidating
+        | FenceState::TargetWriteFenced => true,
+        FenceState::TargetWritable => same_operation,
+        FenceState::Released
+        | FenceState::TargetAborted
+        | FenceState::Unfenced
+        | FenceState::Absent
+        | FenceState::UnknownUnavailable => false,
+    }
 }
 
 /// What is known of one engine beside one fence.
@@ -293,10 +448,12 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
             .collect()
     };
     let recorded = |fence: &FenceRecord| {
-        let others = records.iter().filter(|one| one.state != FenceState::TargetAborted);
-        let known = others.filter(|one| {
+        let known = records.iter().filter(|one| {
+            let same_operation = one.operation == fence.operation;
             let earlier = one.created_at_ms <= fence.created_at_ms;
-            one.namespace != fence.namespace && (earlier || one.operation == fence.operation)
+            one.namespace != fence.namespace
+                && (earlier || same_operation)
+                && tells_who(one.state, same_operation)
         });
         let named =
             |one: &FenceRecord| Some((one.namespace.engine().clone(), one.identity.clone()?));
@@ -308,6 +465,8 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
             Some(Standing {
                 namespace: record.namespace.clone(),
                 identity: record.identity.clone()?,
+                role: record.role,
+                state: record.state,
                 beside: beside(record),
                 recorded: recorded(record),
             })
@@ -318,21 +477,6 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
     standing
 }
 
-/// What ends a fence that shuts another engine; not where that would have two sides take writes.
-fn way_out(fence: &Standing) -> String {
-    let fenced = &fence.namespace;
-    if fence.beside.is_empty() {
-        return format!(
-            "release the fence of {fenced} first (a target: enable its writes, or abort it)"
-        );
-    }
-    format!(
-        "take the engine out of the settings. Don't release the fence of {fenced} for it: its \
-         operation has enabled writes of {}, and both would take writes",
-        listed(&fence.beside)
-    )
-}
-
 /// Closes a gate of an engine that is shut: by what the gate itself shows. Needs no evidence.
 fn close(gate: &Gate) {
     if gate.published().policy.state != FenceState::UnknownUnavailable {
@@ -340,70 +484,22 @@ fn close(gate: &Gate) {
     }
 }
 
-/// Has transactions that write rolled back which began before this server was seen to be a fenced
-/// one: the fence is acknowledged, and none of them may commit.
-fn roll_back_writers(gate: &Gate) {
+/// Whether a session may have a write on the engine that nothing has guarded: a writer, or a read
+/// that runs and may hide one. Of one that is lost no order is heard.
+fn may_write(slot: &Slot) -> bool {
+    slot.stamp().is_some_and(|stamp| stamp.writer || stamp.running == Running::Unguarded)
+}
+
+/// Tells sessions to roll back whose work began before their gate was closed, at a server that is
+/// an acknowledged fence's.
+fn roll_back(gate: &Gate) {
+    if removed(Removable::DoubleRollback) {
+        return;
+    }
     let generation = gate.word().generation();
-    let writers = gate.sessions().into_iter();
-    for slot in writers.filter(|slot| slot.stamp().is_some_and(|stamp| stamp.writer)) {
+    for slot in gate.sessions().into_iter().filter(|slot| may_write(slot)) {
         slot.order(Order::ROLL_BACK, generation);
     }
-}
-
-fn is_double(engine: &EngineName, fence: &Standing) -> String {
-    let Standing { namespace: fenced, identity, .. } = fence;
-    let timeline =
-        identity.timeline.map_or_else(String::new, |number| format!(", timeline {number}"));
-    format!(
-        "engine {engine} is the server that {fenced} was fenced on ({}{timeline}): it is there \
-         under another name now. Nothing is admitted on {engine} while that fence stands. Put the \
-         urls back under the names they had and restart, or {}",
-        identity.engine_id,
-        way_out(fence)
-    )
-}
-
-/// As [`is_double`], of an engine that may be promoted or forked for all that was heard of it.
-fn may_be_promoted(engine: &EngineName, fence: &Standing) -> String {
-    let Standing { namespace: fenced, identity, .. } = fence;
-    format!(
-        "engine {engine} has the id of the server that {fenced} was fenced on ({}) and a later \
-         timeline, and had said nothing yet when that fence went up, or when this process first \
-         looked at it: it may have been a standby, and promoted since. Nothing is admitted on \
-         {engine} while that fence stands. If it was made from that server before the fence, and \
-         is no promoted standby, restart the proxy while {engine} answers; or {}",
-        identity.engine_id,
-        way_out(fence)
-    )
-}
-
-fn may_be_double(
-    engine: &EngineName,
-    fence: &Standing,
-    (in_place, said): (bool, Option<&Server>),
-) -> String {
-    let fenced = &fence.namespace;
-    let own = fenced.engine();
-    let standby = said.is_some_and(|said| is_its_standby(said, &fence.identity));
-    let may_be = if standby {
-        format!(
-            "was a standby of the server that {fenced} was fenced on, and may be promoted by now"
-        )
-    } else {
-        format!("may be the server that {fenced} was fenced on, under another name")
-    };
-    let (unseen, whose) = if in_place {
-        (String::new(), "its control connection")
-    } else {
-        let unseen = format!("engine {own} is not seen to be that server now, and ");
-        (unseen, "the control connections of both")
-    };
-    format!(
-        "engine {engine} {may_be}: {unseen}engine {engine} does not answer its control \
-         connection. Nothing is admitted on {engine} until it says which server it is. See to \
-         {whose}, or {}",
-        way_out(fence)
-    )
 }
 
 impl Control {
@@ -434,12 +530,9 @@ impl Control {
         seen.keep_configured(&engines);
         seen.news = false;
         let answers = Answers { servers: &servers, shut: &before };
-        let found = self.doubles(&fences, &engines, answers, &mut seen).await;
-        let is_fenced = |engine: &EngineName| {
-            found.get(engine).is_some_and(|(weight, _)| *weight == Weight::Fenced)
-        };
+        let findings = self.doubles(&fences, &engines, answers, &mut seen).await;
         let found: BTreeMap<_, _> =
-            found.iter().map(|(engine, (_, why))| (engine.clone(), why.clone())).collect();
+            findings.shut.iter().map(|(engine, (_, why))| (engine.clone(), why.clone())).collect();
         for (engine, why) in found.iter().filter(|(engine, why)| before.get(*engine) != Some(why)) {
             tracing::error!(%engine, "{why}");
         }
@@ -448,51 +541,46 @@ impl Control {
             newer.chain(&found).map(|(engine, why)| (engine.clone(), why.clone())).collect()
         });
         let now = self.gates.shut_engines();
-        for gate in self.gates.all() {
-            let engine = gate.namespace().engine();
-            if now.contains_key(engine) {
-                close(&gate);
-                if is_fenced(engine) {
-                    roll_back_writers(&gate);
-                }
-            } else if let Some(why) = before.get(engine) {
+        let gates = self.gates.all();
+        let is_shut = |gate: &Gate| now.contains_key(gate.namespace().engine());
+        gates.iter().filter(|gate| is_shut(gate)).for_each(|gate| close(gate));
+        self.roll_back_behind(&fences, findings.doubled);
+        for gate in gates.iter().filter(|gate| !is_shut(gate)) {
+            if let Some(why) = before.get(gate.namespace().engine()) {
                 self.open_again(gate.namespace(), why).await;
             }
         }
         Ok(self.gates.shut_engines())
     }
 
-    /// Before a fence goes up: asks who is a standby of the server that it will stand on, so that
-    /// one that is promoted behind it is known, and one that was promoted before is another server.
-    /// Takes two seconds per question at most, and up to two more while a look is under way.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the fences that stand can't be listed; nothing was heard then.
-    pub(super) async fn hear_of_standbys(
-        self: &Arc<Self>,
-        namespace: &Namespace,
-    ) -> Result<(), StoreError> {
-        let mut engines = self.engines();
-        let Some(kind) = engines.get(namespace.engine()).map(|own| own.has_timelines()) else {
-            return Ok(());
-        };
-        engines.retain(|_, engine| engine.has_timelines() == kind);
-        if engines.len() < 2 {
-            return Ok(());
+    /// Publishes where fences' servers were found, whose gates are closed by now, and has open work
+    /// there rolled back behind those that are acknowledged.
+    fn roll_back_behind(&self, fences: &[Standing], doubled: BTreeMap<Namespace, Doubled>) {
+        // Before it is looked who is acknowledged: a drain that is proven meanwhile publishes that
+        // first, and looks here then.
+        self.at_doubles.0.store(Arc::new(doubled));
+        for fence in fences {
+            if is_source_fenced(fence.state) || self.is_acknowledged_now(&fence.namespace) {
+                self.roll_back_at_doubles(&fence.namespace);
+            }
         }
-        let servers = self.servers(&engines).await;
-        let patience = Duration::from_millis(limits::RECOVERY_SERVER_MS);
-        // Whoever looks so long has asked them by itself, and its words count.
-        if let Ok(mut seen) = tokio::time::timeout(patience, self.looking.lock()).await {
-            // Behind the answers, as in a look.
-            let fences = standing(&self.store.fence_list().await?);
-            seen.hear(&fences, engines.keys(), &servers);
-            seen.news = true;
+    }
+
+    fn is_acknowledged_now(&self, namespace: &Namespace) -> bool {
+        let gate = self.gates.known(namespace);
+        gate.is_some_and(|gate| is_source_fenced(gate.published().policy.state))
+    }
+
+    /// What may still write at engines that the last look has found to be this source fence's
+    /// server is told to roll back. For an acknowledged fence only. Proves nothing.
+    pub(super) fn roll_back_at_doubles(&self, fence: &Namespace) {
+        let at_doubles = self.at_doubles.0.load();
+        let Some(doubled) = at_doubles.get(fence) else { return };
+        for gate in self.gates.all() {
+            if doubled.reaches(gate.namespace()) {
+                roll_back(&gate);
+            }
         }
-        Ok(())
     }
 
     /// Publishes what the store knows of a namespace whose engine isn't shut any more. Where that
@@ -523,8 +611,8 @@ impl Control {
         engines: &Engines,
         Answers { servers, shut }: Answers<'_>,
         seen: &mut Seen,
-    ) -> Found {
-        let mut found = Found::new();
+    ) -> Findings {
+        let mut found = Findings::default();
         seen.unanswered.clear();
         for fence in fences {
             let (own, identity) = (fence.namespace.engine(), &fence.identity);
@@ -541,30 +629,23 @@ impl Control {
                 if name == own || is_of_another_kind(engine.as_ref(), identity) {
                     continue;
                 }
-                let (said, at) = (seen.last.get(name), seen.last.get(own));
-                let followed = seen.followed.get(&(name.clone(), fence.namespace.clone()));
-                let recorded = said.is_some_and(|said| is_as_recorded(name, said, fence));
-                let followed = followed.filter(|why| **why != Followed::Unheard || !recorded);
                 let known = Known {
-                    said,
                     silent: !servers.contains_key(name),
                     shut: shut.contains_key(name),
-                    followed: followed.is_some(),
                     in_place,
-                    own: at,
+                    ..seen.known(name, fence)
                 };
                 match beside(identity, &known) {
                     Beside::Fenced => {
-                        let is = said.is_some_and(|said| has_the_fenced(said, identity, false, at));
-                        let unheard = followed == Some(&Followed::Unheard) && !is;
-                        let tell = if unheard { may_be_promoted } else { is_double };
-                        keep(&mut found, name, Weight::Fenced, tell(name, fence));
+                        let why = seen.why_fenced(name, fence);
+                        found.is_fenced(name, fence, why);
                     }
                     Beside::MayBe => {
+                        let said = known.said;
                         let may = said.is_none_or(|said| is_its_standby(said, identity));
                         let weight = if may { Weight::MayBe } else { Weight::ShutBefore };
                         let why = may_be_double(name, fence, (in_place, said));
-                        keep(&mut found, name, weight, why);
+                        keep(&mut found.shut, name, weight, why);
                     }
                     Beside::AskedOn => {
                         seen.unanswered.insert(name.clone());
@@ -573,7 +654,7 @@ impl Control {
                 }
             }
         }
-        seen.unanswered.retain(|name| !found.contains_key(name));
+        seen.unanswered.retain(|name| !found.shut.contains_key(name));
         found
     }
 

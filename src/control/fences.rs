@@ -25,7 +25,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use super::answer::{Answer, AnswerCode};
-use super::doubles::Seen;
+use super::doubles::{AtDoubles, Seen};
 use super::health::Health;
 use super::line::{Awaited, Entered, Line, Request};
 use super::lock_keeper::LockKeeper;
@@ -87,6 +87,8 @@ pub struct Control {
     pub(super) recovered: AtomicBool,
     /// Held while it is looked which engines are fenced ones under another name; what was seen.
     pub(super) looking: tokio::sync::Mutex<Seen>,
+    /// Where the last look has found servers of source fences under other names.
+    pub(super) at_doubles: AtDoubles,
     /// Which run of each engine was seen last.
     pub(super) runs: Runs,
     /// How engines answered last, for people.
@@ -112,6 +114,7 @@ impl Control {
             metrics: parts.metrics,
             recovered: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
+            at_doubles: AtDoubles::default(),
             runs: Runs::default(),
             health: Health::default(),
             lines: DashMap::new(),

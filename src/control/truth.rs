@@ -17,14 +17,24 @@ use crate::gate::registry::{Authority, Gate, Rules};
 use crate::store::reconcile::{Reconciled, Repair, reconcile};
 use crate::store::{LoadedFence, Persisted, StoreError};
 
-/// Whether the engine's lock belongs behind a fence in this state.
+/// Whether a write fence is acknowledged in this state: the engine's lock belongs behind it.
 pub(super) const fn is_source_fenced(state: FenceState) -> bool {
-    matches!(
-        state,
+    match state {
         FenceState::SourceWriteFenced
-            | FenceState::SourceReadDraining
-            | FenceState::SourceReadFenced
-    )
+        | FenceState::SourceReadDraining
+        | FenceState::SourceReadFenced => true,
+        FenceState::Unfenced
+        | FenceState::Absent
+        | FenceState::SourceDraining
+        | FenceState::Released
+        | FenceState::TargetQuarantined
+        | FenceState::TargetImportDraining
+        | FenceState::TargetValidating
+        | FenceState::TargetWriteFenced
+        | FenceState::TargetWritable
+        | FenceState::TargetAborted
+        | FenceState::UnknownUnavailable => false,
+    }
 }
 
 impl Control {

@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 33] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -60,6 +60,9 @@ pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
     ("login-text", include_str!("../holes_mysql.rs")),
     ("login-triggers", include_str!("../logins_pg.rs")),
     ("standby-follow", include_str!("../../src/control/tests/doubles/standby.rs")),
+    ("frozen-records", include_str!("../../src/control/tests/doubles/standby.rs")),
+    ("shut-command", include_str!("../../src/control/tests/doubles/standby.rs")),
+    ("double-rollback", include_str!("../../src/control/tests/doubles/rollback.rs")),
     ("older-programs", include_str!("../engine_mysql/census.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),

@@ -63,6 +63,16 @@ impl Failure {
         Self::coded(ControlCode::PreconditionFailed, Some(detail), message)
     }
 
+    /// A release of `source` that would have two sides take writes, and that wasn't sent. The code's
+    /// own hint would have a new id used: there was none.
+    pub(super) fn open_both(source: &Namespace, message: &str) -> Self {
+        let failure = Self::precondition(Detail::InvalidArgument, message);
+        let detail = failure.detail.unwrap_or_default();
+        let hint = "Nothing was sent, and a command id that was told stands for nothing. INSPECT \
+                    names the targets.";
+        Self { detail: Some(format!("namespace {source}, {detail}")), ..failure }.hinted(hint)
+    }
+
     /// A text that can't be read.
     pub(super) fn wrong(wrong: &Wrong) -> Self {
         let place = format!("{} (at character {})", wrong.message, wrong.position);

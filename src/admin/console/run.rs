@@ -345,7 +345,7 @@ fn must_not_open_both(fence: &FenceStatement, seen: &Inspection) -> Option<Failu
         names.join(", "),
         fence.namespace
     );
-    Some(Failure::precondition(Detail::InvalidArgument, &message))
+    Some(Failure::open_both(&fence.namespace, &message))
 }
 
 /// What may be done about a drain that isn't proven.

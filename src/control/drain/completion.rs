@@ -11,6 +11,7 @@ use super::{Findings, Run, Ticket};
 use crate::control::answer::Answer;
 use crate::control::fences::{Committed, Control, indeterminate};
 use crate::control::line::{Line, Request};
+use crate::control::truth::is_source_fenced;
 use crate::fence::receipt::{Outcome, Receipt};
 use crate::fence::record::{FenceRecord, LockMode};
 use crate::fence::transition::{CompletionError, DrainEnd, complete_drain};
@@ -120,6 +121,10 @@ impl Run<'_> {
     async fn publish_proven(&self, line: &Arc<Line>, persisted: &Persisted) {
         self.control.hold_lock(line, persisted.record());
         self.control.publish(line, persisted).await;
+        // Behind the publication: a look that comes now sees that it is acknowledged.
+        if persisted.record().is_some_and(|record| is_source_fenced(record.state)) {
+            self.control.roll_back_at_doubles(&line.namespace);
+        }
     }
 }
 

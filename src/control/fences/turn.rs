@@ -13,6 +13,7 @@ use super::{Control, drain_policy, indeterminate};
 use crate::base::ids::Revision;
 use crate::base::limits;
 use crate::control::answer::{Answer, DrainReport};
+use crate::control::doubles::NotHere;
 use crate::control::drain::Ticket;
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
@@ -289,10 +290,10 @@ impl Control {
         let changes = next.is_some();
         if changes
             && goes_up(kind)
-            && let Err(error) = self.hear_of_standbys(&command.namespace).await
+            && let Err(why) = self.hear_of_standbys(command).await
         {
             self.settle_gate(line, truth).await;
-            return Some(Step::answered(unread(line, request, &error)));
+            return Some(Step::answered(not_here(line, request, why)));
         }
         if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
@@ -618,6 +619,14 @@ fn refused(command: &Command, refusal: ControlRefusal, silent: Option<EngineErro
             ))
         }
         Some(_) | None => Answer::refused(refusal),
+    }
+}
+
+/// A fence that doesn't go up where it was commanded.
+fn not_here(line: &Line, request: Request, why: NotHere) -> Answer {
+    match why {
+        NotHere::Unread(error) => unread(line, request, &error),
+        NotHere::Answered(answer) => *answer,
     }
 }
 

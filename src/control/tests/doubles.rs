@@ -8,6 +8,7 @@ use crate::control::recovery::RecoverError;
 use crate::fence::record::Identity;
 use crate::fence::verdict::Purpose;
 
+mod rollback;
 mod standby;
 
 fn other() -> Identity {

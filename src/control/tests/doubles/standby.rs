@@ -1,7 +1,10 @@
 //! Who was a standby of the fenced server, or silent, when a fence went up, and was promoted since.
 
 use super::*;
-use crate::gate::slot::Order;
+use crate::control::doubles::tells_who;
+use crate::fence::command::CommandKind;
+use crate::fence::receipt::Outcome;
+use crate::store::Commit;
 
 #[tokio::test]
 async fn a_standby_that_is_promoted_behind_a_fence_is_closed_under_every_other_name() {
@@ -192,33 +195,197 @@ async fn a_fork_that_an_earlier_record_names_is_open_behind_its_silence() {
     assert!(!may_write_to(&next, "new/app2") && !next.may_write());
 }
 
-/// What began at a promoted standby before that was seen is rolled back, however late it commits.
+fn promoted() -> Identity {
+    Identity { timeline: Some(2), ..identity() }
+}
+
+/// The fence went up while `copy` was silent, and it was promoted behind it.
+async fn silent_then_promoted(rig: &Rig, copy: &ScriptedEngine) -> Rig {
+    copy.unreachable(true);
+    let next = rig.restarted_with(engines([("old", &rig.engine), ("copy", copy)]));
+    next.control.recover().await.unwrap();
+    assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
+    copy.becomes(promoted());
+    copy.unreachable(false);
+    next
+}
+
+/// A command of the fence's own operation that makes a record at `copy`.
+fn at_copy(target: bool, command: u8) -> Command {
+    let namespace = Namespace::parse("copy/made").unwrap();
+    if target {
+        return Command { namespace, ..crate::control::tests::targets::create(command) };
+    }
+    let arguments = Arguments::AcquireSourceWriteFence { identity: promoted(), drain_policy: None };
+    Command { namespace, arguments, ..patient(1, command) }
+}
+
+/// What comes to be on the promoted standby itself would speak for it, at the latest behind a
+/// restart.
 #[tokio::test]
-async fn a_transaction_at_a_standby_that_was_promoted_is_told_to_roll_back() {
-    for promoted in [true, false] {
+async fn invariant_04_nothing_comes_to_be_on_a_promoted_standby_that_speaks_for_it() {
+    let what = "VIOLATION: a promoted standby is opened by what was made on it behind the fence";
+    for (target, looked) in [(true, false), (true, true), (false, false), (false, true)] {
         let rig = Rig::new().await;
         let copy = ScriptedEngine::default();
-        copy.standby(true);
-        let next = rig.restarted_with(engines([("old", &rig.engine), ("copy", &copy)]));
-        next.control.recover().await.unwrap();
-        assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
-        let gate = next.control.gates.gate(&Namespace::parse("copy/app").unwrap());
-        let seat = Seat::take(gate, SessionId(7), Card::default());
-        let (_lease, _) = seat.begin(StatementClass::Write, 0).unwrap();
-        if promoted {
-            copy.becomes(Identity { timeline: Some(2), ..identity() });
-            copy.standby(false);
-        } else {
-            // It may be promoted by now, for all that is known: it isn't shut for good.
-            rig.engine.unreachable(true);
-            copy.unreachable(true);
+        copy.has_database(!target, false);
+        let next = silent_then_promoted(&rig, &copy).await;
+        if looked {
+            next.control.look_again().await;
+            assert!(!may_write_to(&next, "copy/app"));
         }
-        next.control.look_again().await;
-        assert!(!may_write_to(&next, "copy/app"));
-        let (orders, _) = seat.slot().take_orders();
-        let told = orders.has(Order::ROLL_BACK);
-        assert_eq!(told, promoted, "VIOLATION: it commits behind the fence, or was cut needlessly");
+        let answer = next.run(at_copy(target, 2)).await;
+        for _ in 0..2 {
+            next.control.look_again().await;
+            assert!(!may_write_to(&next, "copy/app"), "{what}: {target} {looked}");
+        }
+        // The next process hears nothing of it either, before it speaks.
+        copy.unreachable(true);
+        for engine in [&rig.engine, &copy] {
+            engine.break_lock();
+        }
+        let later = next.restarted_with(engines([("old", &rig.engine), ("copy", &copy)]));
+        later.control.recover().await.unwrap();
+        copy.unreachable(false);
+        later.control.look_again().await;
+        assert!(!may_write_to(&later, "copy/app"), "{what}, restarted: {target} {looked}");
+        assert_eq!(code(&answer), ControlCode::StateUnavailable, "{answer:?}");
+        let words = answer.message.clone().unwrap();
+        for part in ["nothing was changed", "may have been a standby", "restart the proxy"] {
+            assert!(words.contains(part), "{words}");
+        }
+        assert_eq!(copy.count("create"), 0, "its database was made");
     }
+}
+
+/// A record that is there all the same: it wasn't when the engine came to be followed.
+#[tokio::test]
+async fn invariant_04_a_record_of_behind_the_fence_says_nothing_of_before() {
+    let rig = Rig::new().await;
+    let copy = ScriptedEngine::default();
+    let next = silent_then_promoted(&rig, &copy).await;
+    next.control.look_again().await;
+    let made = Namespace::parse("copy/made").unwrap();
+    let states = [FenceState::TargetQuarantined, FenceState::TargetWritable, FenceState::Released];
+    let mut revision = Revision(0);
+    for state in states {
+        revision = stored(&next, &made, state, revision).await;
+        for _ in 0..2 {
+            next.control.look_again().await;
+            let what = "VIOLATION: a promoted standby is opened by its own record";
+            assert!(!may_write_to(&next, "copy/app"), "{what}: {state}");
+        }
+    }
+}
+
+/// A record of the fence's operation, of the server that was promoted.
+async fn stored(
+    rig: &Rig,
+    namespace: &Namespace,
+    state: FenceState,
+    replaces: Revision,
+) -> Revision {
+    let mut record = sample::record(state);
+    record.namespace = namespace.clone();
+    record.operation = op(1);
+    record.revision = replaces.next();
+    record.identity = Some(promoted());
+    let view = sample::view(FenceState::Absent);
+    let command = u8::try_from(record.revision.0).unwrap() + 9;
+    let ask = sample::command(CommandKind::CreateTargetQuarantined, &view, 1, command);
+    let ask = Command { namespace: namespace.clone(), ..ask };
+    let receipt = sample::receipt(&ask, Outcome::Applied, &record);
+    let revision = record.revision;
+    let commit = Commit {
+        namespace: namespace.clone(),
+        expected_revision: replaces,
+        next: Some(Box::new(record)),
+        receipt,
+    };
+    rig.store.fence_commit(commit).await.map_err(|_| "refused").unwrap();
+    revision
+}
+
+/// Which records speak for an engine that was silent.
+#[test]
+fn records_that_are_over_say_nothing_of_who_an_engine_is() {
+    for state in FenceState::ALL {
+        let stands = state.is_active() && state.is_durable() && state != FenceState::TargetAborted;
+        assert_eq!(tells_who(state, false), stands, "{state}");
+        let same = stands || state == FenceState::TargetWritable;
+        assert_eq!(tells_who(state, true), same, "{state}");
+    }
+}
+
+/// A fence on the fork's own database that was released: the name may be a standby's by now.
+#[tokio::test]
+async fn a_released_fence_of_before_says_nothing_of_an_engine_that_is_silent() {
+    let rig = Rig::new().await;
+    let fork = ScriptedEngine::default();
+    fork.becomes(promoted());
+    let named = [("old", &rig.engine), ("copy", &fork)];
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    let of_copy =
+        |command: Command| Command { namespace: Namespace::parse("copy/made").unwrap(), ..command };
+    assert_eq!(code(&next.run(at_copy(false, 2)).await), ControlCode::Applied);
+    let released = next.run(of_copy(release(1, 3, FenceState::SourceWriteFenced, 2))).await;
+    assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
+    assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
+    fork.unreachable(true);
+    for engine in [&rig.engine, &fork] {
+        engine.break_lock();
+    }
+    let next = next.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    fork.unreachable(false);
+    next.control.look_again().await;
+    assert!(!may_write_to(&next, "copy/other"), "VIOLATION: it may be a promoted standby");
+}
+
+/// An engine that doesn't say who it is, a standby, and another fence's server in any other way.
+#[tokio::test]
+async fn a_command_is_refused_where_its_engine_is_not_known_to_be_a_server_of_its_own() {
+    let rig = Rig::new().await;
+    let copy = ScriptedEngine::default();
+    copy.becomes(promoted());
+    copy.missing();
+    let named = [("old", &rig.engine), ("copy", &copy)];
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
+    copy.unanswered_at("server");
+    let answer = next.run(at_copy(true, 2)).await;
+    assert_eq!(answer.code, AnswerCode::Failed, "{answer:?}");
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("copy did not say in time which server it is"), "{words}");
+    // Of another server: it is no standby of the fenced one.
+    copy.becomes(other());
+    copy.standby(true);
+    let answer = next.run(at_copy(true, 2)).await;
+    assert_eq!(code(&answer), ControlCode::PreconditionFailed, "{answer:?}");
+    assert_eq!(answer.detail, Some(Detail::InvalidArgument));
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("copy is a standby") && words.contains("on a primary"), "{words}");
+    // The url was moved to the fenced server, and nobody has looked yet.
+    copy.standby(false);
+    copy.becomes(identity());
+    let answer = next.run(at_copy(true, 2)).await;
+    assert_eq!(code(&answer), ControlCode::StateUnavailable, "{answer:?}");
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("copy is the server that old/app was fenced on"), "{words}");
+    assert_eq!(copy.count("create"), 0);
+    // While somebody looks: another server is another one, and a later timeline isn't known.
+    let looking = next.control.looking.lock().await;
+    assert_eq!(code(&next.run(at_copy(true, 2)).await), ControlCode::StateUnavailable);
+    copy.becomes(promoted());
+    let answer = next.run(at_copy(true, 2)).await;
+    assert_eq!(answer.code, AnswerCode::Failed, "{answer:?}");
+    let words = answer.message.clone().unwrap();
+    assert!(words.contains("engines are being looked at"), "{words}");
+    drop(looking);
+    // A fork that has always said so is a server of its own. Nothing was kept of the refusals.
+    assert_eq!(code(&next.run(at_copy(true, 2)).await), ControlCode::Applied);
 }
 
 #[cfg(debug_assertions)]
@@ -231,5 +398,24 @@ fn invariant_04_a_standby_that_nobody_remembers_is_reported() {
          invariant_04_an_engine_that_first_speaks_behind_a_promotion_is_closed",
     ] {
         crate::base::arm::missed(check, &[("standby-follow", "a promoted standby")]).unwrap();
+    }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_04_a_record_that_speaks_for_a_promoted_standby_is_reported() {
+    for (guard, check) in [
+        (
+            "shut-command",
+            "control::tests::doubles::standby::\
+             invariant_04_nothing_comes_to_be_on_a_promoted_standby_that_speaks_for_it",
+        ),
+        (
+            "frozen-records",
+            "control::tests::doubles::standby::\
+             invariant_04_a_record_of_behind_the_fence_says_nothing_of_before",
+        ),
+    ] {
+        crate::base::arm::missed(check, &[(guard, "a promoted standby is opened by")]).unwrap();
     }
 }
