@@ -451,9 +451,9 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
         let known = records.iter().filter(|one| {
             let same_operation = one.operation == fence.operation;
             let earlier = one.created_at_ms <= fence.created_at_ms;
-            one.namespace != fence.namespace
-                && (earlier || same_operation)
-                && tells_who(one.state, same_operation)
+            // A later source's record may be of the promoted standby, fenced while it was silent.
+            let counts = earlier || (same_operation && one.role == Role::Target);
+            one.namespace != fence.namespace && counts && tells_who(one.state, same_operation)
         });
         let named =
             |one: &FenceRecord| Some((one.namespace.engine().clone(), one.identity.clone()?));

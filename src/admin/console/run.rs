@@ -24,7 +24,7 @@ use crate::base::limits;
 use crate::control::Control;
 use crate::control::answer::{Answer, AnswerCode};
 use crate::control::status::{InspectError, Inspection};
-use crate::fence::code::{ControlCode, Detail};
+use crate::fence::code::ControlCode;
 use crate::fence::command::{Actor, ActorSurface, Command, CommandKind};
 use crate::fence::receipt::Receipt;
 use crate::fence::record::Identity;

@@ -3,8 +3,10 @@
 //! Purpose: who is a standby of the server that the fence will stand on is heard before it does, so
 //! that one that is promoted behind it is known. And neither fence nor target comes to be on an
 //! engine that is another fence's server, or may be: it would stand on what is closed, and behind a
-//! restart its record would say that the engine is no promoted standby. So the engine must say who
-//! it is to this very command: what was a standby, or silent, may be promoted by now.
+//! restart its record would say that the engine is no promoted standby. So before a target is made
+//! the engine must say who it is to this very command: what was a standby, or silent, may be
+//! promoted by now. A source's fence closes, and its later record speaks for nobody (`doubles.rs`):
+//! it goes up on a silent engine, too.
 //!
 //! Invariant: 4. Caller: `control/fences/turn.rs`, before the commit and before a target's database
 //! is made. It closes nothing: the look that follows does.
@@ -126,8 +128,8 @@ impl Control {
     ///
     /// # Errors
     /// [`NotHere`]: nothing was changed. FENCE_STATE_UNAVAILABLE where the engine is shut, or has
-    /// to be; `invalid_argument` for a target on a standby; a failure where its engine didn't say
-    /// who it is, or a look is under way that must say it first.
+    /// to be; `invalid_argument` for a target on a standby; for a target a failure where its engine
+    /// didn't say who it is, or a look is under way that must say it first.
     pub(in crate::control) async fn hear_of_standbys(
         self: &Arc<Self>,
         command: &Command,
@@ -159,7 +161,12 @@ impl Control {
         if !checks {
             return Ok(());
         }
+        // Closing waits for nobody's word, and a source's later record speaks for no engine.
+        let closes = command.kind() == CommandKind::AcquireSourceWriteFence;
         let Some(said) = servers.get(name) else {
+            if closes {
+                return Ok(());
+            }
             let words = "did not say in time which server it is; see to its control connection";
             return Err(NotHere::unknown(command, &format!("engine {name} {words}")));
         };
@@ -169,6 +176,7 @@ impl Control {
         match Place::of(name, (own.as_ref(), said), &fences, seen.as_deref()) {
             Place::Free => Ok(()),
             Place::Shut(why) => Err(NotHere::shut(command, &why)),
+            Place::Unknown(_) if closes => Ok(()),
             Place::Unknown(why) => Err(NotHere::unknown(command, &why)),
         }
     }
