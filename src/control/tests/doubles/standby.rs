@@ -302,7 +302,8 @@ async fn stored(
         next: Some(Box::new(record)),
         receipt,
     };
-    rig.store.fence_commit(commit).await.map_err(|_| "refused").unwrap();
+    let committed = rig.store.fence_commit(commit).await;
+    committed.unwrap_or_else(|why| panic!("{state}: {why}"));
     revision
 }
 
