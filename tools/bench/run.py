@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import fences
 import load as loads
 import machine
 import report
@@ -25,7 +26,7 @@ import servers as servers_module
 import sysbench
 
 NAMES = ["direct", "fencewire", "bare relay", "HAProxy", "PgBouncer"]
-PARTS = {"queries", "calls", "bulk", "idle", "sysbench"}
+PARTS = {"queries", "calls", "bulk", "idle", "sysbench"} | fences.PARTS
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "PERFORMANCE.md"
 
 
@@ -188,11 +189,14 @@ def main():
     more_files()
     begun = time.monotonic()
     texts = {}
-    if given.parts - {"sysbench"}:
+    if given.parts - {"sysbench"} - fences.PARTS:
         texts.update(played(given, servers_module.Servers, measured))
     if "sysbench" in given.parts:
         names = [name for name in given.names if name != "PgBouncer"]
         texts.update(played(given, sysbench.Servers, measured_mysql, names))
+    for parts, kind, measure in fences.STAGES:
+        if given.parts & parts:
+            texts.update(played(given, kind, measure, ["direct", "fencewire"]))
     about = machine.description(
         servers_module.pg_bin(),
         servers_module.program("haproxy", "/usr/sbin/haproxy"),
@@ -202,7 +206,7 @@ def main():
     about.append(("rounds", f"{given.rounds} of {given.seconds} s each, interleaved"))
     about.append(("taken", datetime.date.today().isoformat()))
     lines = ["; ".join(f"{key}: {value}" for key, value in about) + "."]
-    for key, heading in HEADINGS.items():
+    for key, heading in (HEADINGS | fences.HEADINGS).items():
         if key in texts:
             lines += [f"\n**{heading}**\n", texts[key]]
     text = "\n".join(lines)
