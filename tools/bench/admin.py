@@ -1,4 +1,4 @@
-"""The proxy's admin API as the benchmarks need it, and servers whose proxy has it: acquire, release.
+"""The proxy's admin API as the benchmarks need it, and servers whose proxy has it.
 
 The proxy gives ZF001 and ZF002 standard codes (`[compat.sqlstate]`), so that pgbench takes a
 refusal for a serialization failure: it counts it and goes on with its next transaction.

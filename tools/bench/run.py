@@ -19,6 +19,7 @@ import tempfile
 import time
 
 import fences
+import growth
 import load as loads
 import machine
 import report
@@ -189,7 +190,7 @@ def main():
     more_files()
     begun = time.monotonic()
     texts = {}
-    if given.parts - {"sysbench"} - fences.PARTS:
+    if given.parts - {"sysbench"} - fences.PARTS - growth.PARTS:
         texts.update(played(given, servers_module.Servers, measured))
     if "sysbench" in given.parts:
         names = [name for name in given.names if name != "PgBouncer"]
@@ -206,6 +207,9 @@ def main():
     about.append(("rounds", f"{given.rounds} of {given.seconds} s each, interleaved"))
     about.append(("taken", datetime.date.today().isoformat()))
     lines = ["; ".join(f"{key}: {value}" for key, value in about) + "."]
+    if given.parts & growth.PARTS:
+        print(growth.measure(given, played, lines[0]))
+        return
     for key, heading in (HEADINGS | fences.HEADINGS).items():
         if key in texts:
             lines += [f"\n**{heading}**\n", texts[key]]
