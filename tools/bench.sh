@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Builds the proxy and the bare relay as released, and measures them (tools/bench/run.py).
 #
-#   tools/bench.sh [--only queries,calls,bulk,idle] [--targets fencewire,...] [--no-document]
+#   tools/bench.sh [--only PART,...] [--targets fencewire,...] [--no-document]
 #
-#   BENCH_QUICK=1   a look in under three minutes; prints only
+#   PART            idle, bulk, calls, queries (PostgreSQL), tls, sysbench (MariaDB); refusals,
+#                   guard, acquire, fenced sysbench; growth (only when it is named)
+#   BENCH_QUICK=1   a look in about three minutes; prints only
 #
 # Needs what `tools/setup.sh bench` installs; a relay that isn't there is left out.
 set -euo pipefail

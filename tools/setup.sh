@@ -70,6 +70,7 @@ need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
   has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
   has strace || PACKAGES+=(strace)
+  has openssl || PACKAGES+=(openssl)
 }
 
 # ---- Debian packages
@@ -236,6 +237,11 @@ if [ ${#PACKAGES[@]} -gt 0 ]; then
 fi
 need_rust
 case " $* " in *" test "*) need_newer_engines ;; esac
+# HAProxy ends TLS only for clients of PostgreSQL 17 or later, which the bench takes from here.
+case " $* " in *" bench "*)
+  exists "${FENCEWIRE_TEST_PG18_BIN:-/nowhere}/pgbench" || tools/postgresql18.sh >/dev/null ||
+    say "no PostgreSQL 18: the bench leaves HAProxy out where it measures TLS" ;;
+esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
 case " $* " in *" test "*) need_corpus; need_drivers; need_mariadb_plugin ;; esac
 say "everything for '$*' is here"

@@ -18,6 +18,7 @@ import machine
 import report
 import servers as servers_module
 import sysbench
+import verdicts
 
 PARTS = {"refusals", "guard", "acquire", "fenced sysbench"}
 HEADINGS = {
@@ -29,12 +30,13 @@ HEADINGS = {
 
 NAMESPACE = "old/postgres"
 CLIENTS = 32
+ACQUIRES = 30
 READS = (loads.SIMPLE, loads.EXTENDED, loads.PREPARED)
 REFUSED_SQL = "UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;\n"
 # How long pgbench may take to get going, and behind a fence to notice that it may not go on.
 PATIENCE_S = 30
 # How long pgbench runs before the command is sent, and how long it may go on.
-WARM_S = 0.5
+WARM_S = 0.3
 STUBBORN_S = 2
 
 # In seconds: the acquire; what was left of the longest transaction in flight when it was sent.
@@ -155,17 +157,20 @@ def measure_refusals(load, given):
                 load.servers, NAMESPACE, lambda: load.refused(clients, mode, given.seconds)
             )
             cells.setdefault(f"UPDATE {mode}, {clients}", []).append(got)
-    return refusals_table(cells)
+    return refusals_table(cells, given.book)
 
 
-def refusals_table(cells):
+def refusals_table(cells, book):
     rows = []
     for name, runs in cells.items():
         cpu = report.middle(runs, "cpu_us")
         rate = report.number(report.middle(runs, "per_second"), 0)
-        per_core = report.number(1e6 / cpu if cpu else None, 0)
-        rows.append([name, rate, report.number(cpu, 2), per_core, report.spread(runs)])
-    head = ["refused, clients", "per s", "proxy's CPU us each", "per s and core", "foreign CPU %"]
+        per_core = 1e6 / cpu if cpu else None
+        word = book.add("8", f"refused: {name}", verdicts.refused(per_core))
+        shown = [report.number(cpu, 2), report.number(per_core, 0)]
+        rows.append([name, rate, *shown, word, report.spread(runs)])
+    head = ["refused, clients", "per s", "proxy's CPU us each", "per s and core", "goal 8",
+            "foreign CPU %"]
     return report.table(head, rows)
 
 
@@ -176,7 +181,7 @@ def measure_guard(load, given):
         for one, clients in itertools.product(READS, counts):
             place = cells.setdefault(f"{one[0]}, {clients}", ([], []))
             both(place, turn, load, NAMESPACE, (one, clients, given.seconds))
-    return guard_table(cells)
+    return guard_table(cells, given.book)
 
 
 def both(places, turn, load, namespace, words):
@@ -189,52 +194,51 @@ def both(places, turn, load, namespace, words):
         place.append(work())
 
 
-def guard_table(cells):
+def guard_table(cells, book):
     rows = []
     for name, (opened, closed) in cells.items():
         before, behind = (report.middle(runs, "per_second") for runs in (opened, closed))
         share = behind / before if before and behind else None
+        word = book.add("8", name, verdicts.guarded(behind, before))
         costs = [report.number(report.middle(runs, "cpu_us"), 2) for runs in (opened, closed)]
         rows.append([
             name, report.number(before, 0), report.number(behind, 0), report.number(share, 2),
-            *costs, report.spread(opened + closed),
+            word, *costs, report.spread(opened + closed),
         ])
-    head = ["load, clients", "unfenced, per s", "fenced, per s", "share",
+    head = ["load, clients", "unfenced, per s", "fenced, per s", "share", "goal 8",
             "CPU us unfenced", "CPU us fenced", "foreign CPU %"]
     return report.table(head, rows)
 
 
 def measure_acquire(load, given):
-    times = 5 if given.quick else 30
-    rows = []
+    """Rows of the table. The first servers give refusals a standard code, the others don't."""
+    runs = {}
+    stubborn = [load.acquire(STUBBORN_S) for _ in range(3 if given.quick else 5)]
+    load.servers.restart("")
     for tables in (10, 1000):
         load.tables(tables)
-        runs = [load.acquire(PATIENCE_S) for _ in range(times)]
-        rows.append(acquire_row(f"{tables} tables", runs))
-    return rows
-
-
-def acquire_row(name, every):
-    runs = [run for run in every if run is not None]
-    cells = []
-    for values in (
-        [run.whole for run in runs], [run.left for run in runs],
-        [run.whole - run.left for run in runs],
-    ):
-        for share in (0.5, 0.99):
-            cells.append(report.number(at(values, share) * 1e3 if values else None, 0))
-    return [name, len(runs), *cells]
+        times = range(3 if given.quick else ACQUIRES)
+        runs[f"{tables} tables"] = [load.acquire(PATIENCE_S) for _ in times]
+    runs["4 tables, clients that send on at once"] = stubborn
+    rows = []
+    for name, every in runs.items():
+        known = [run for run in every if run is not None]
+        columns = (
+            [run.whole for run in known], [run.left for run in known],
+            [run.whole - run.left for run in known],
+        )
+        ms = [known and at(one, share) * 1e3 for one in columns for share in (0.5, 0.99)]
+        ms = [value if known else None for value in ms]
+        word = given.book.add("9", name, verdicts.acquire(*ms[-2:]))
+        rows.append([name, len(known), *(report.number(value, 0) for value in ms), word])
+    head = ["acquire under pgbench -N, 32 clients", "runs", "whole p50", "whole p99",
+            "in flight p50", "in flight p99", "beyond p50", "beyond p99", "goal 9"]
+    return report.table(head, rows)
 
 
 def at(values, share):
     """The value that this share of them doesn't exceed, by nearest rank."""
     return sorted(values)[max(0, -int(-len(values) * share // 1) - 1)]
-
-
-def acquire_table(rows):
-    head = ["acquire under pgbench -N, 32 clients", "runs", "whole p50", "whole p99",
-            "in flight p50", "in flight p99", "beyond p50", "beyond p99"]
-    return report.table(head, rows)
 
 
 def measured(given, all_servers):
@@ -247,11 +251,7 @@ def measured(given, all_servers):
     if "guard" in given.parts:
         texts["guard"] = measure_guard(load, given)
     if "acquire" in given.parts:
-        stubborn = [load.acquire(STUBBORN_S) for _ in range(3 if given.quick else 10)]
-        all_servers.restart("")
-        rows = measure_acquire(load, given)
-        rows.append(acquire_row("4 tables, clients that send on at once", stubborn))
-        texts["acquire"] = acquire_table(rows)
+        texts["acquire"] = measure_acquire(load, given)
     return texts
 
 
@@ -260,17 +260,27 @@ def measured_mysql(given, all_servers):
     load = sysbench.Load(all_servers)
     load.fill(given.quick)
     cells = {}
-    counts = (8,) if given.quick else (8, 32)
     for turn in range(given.rounds):
-        for one, clients in itertools.product((sysbench.POINT, sysbench.POINT_TEXT), counts):
-            place = cells.setdefault(f"{one[0]}, {clients}", ([], []))
-            both(place, turn, load, "old/bench", (one, clients, given.seconds))
-    return {"fenced sysbench": guard_table(cells)}
+        for one in (sysbench.POINT, sysbench.POINT_TEXT):
+            place = cells.setdefault(f"{one[0]}, 8", ([], []))
+            both(place, turn, load, "old/bench", (one, 8, given.seconds))
+    return {"fenced sysbench": guard_table(cells, given.book)}
 
 
-# What is measured before one set of servers: parts, kind of servers, and by what.
-STAGES = [
-    ({"refusals", "guard", "acquire"}, Servers, measured),
-    ({"fenced sysbench"}, MariaServers, measured_mysql),
-]
 LEAVES_OUT = {"bare relay", "HAProxy", "PgBouncer"}
+# As run.py has them: parts, kind of servers, by what, targets that have no part.
+STAGES = [
+    ({"refusals", "guard", "acquire"}, Servers, measured, LEAVES_OUT),
+    ({"fenced sysbench"}, MariaServers, measured_mysql, LEAVES_OUT),
+]
+
+
+def estimate(given, one):
+    """{part: seconds}, where a run takes `one`; a fence goes up and comes down around many."""
+    fence = 0.2
+    return {
+        "refusals": given.rounds * 3 * (one + fence) + 5,
+        "guard": given.rounds * 6 * (2 * one + fence) + 5,
+        "acquire": 20 if given.quick else ACQUIRES * 2 * 1.2 + 20,
+        "fenced sysbench": given.rounds * 2 * (2 * one + fence) + 15,
+    }

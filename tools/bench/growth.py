@@ -2,20 +2,20 @@
 
 Every curve goes through 1, 10, 100, 1,000 and 10,000, as far as the machine has room and a step
 ends within its time; where it stopped is said. Plots go to docs/plots, their figures beside them
-into docs/PERFORMANCE.md. Clients have a PostgreSQL backend each, so that memory is what limits
-them; namespaces are schemas of one MariaDB, which has cheap ones.
+into docs/PERFORMANCE.md. Clients that say nothing have a stand-in for an engine behind the relays
+(`idle.py`), active ones a PostgreSQL backend each, so that memory is what limits those; namespaces
+are schemas of one MariaDB, which has cheap ones.
 """
 
 import pathlib
-import resource
-import socket
-import struct
 import subprocess
 import sys
 import time
 from statistics import median
 
 import admin
+import client
+import idle
 import load as loads
 import machine
 import plot
@@ -96,12 +96,11 @@ class Clients(servers_module.Servers):
     """PostgreSQL that lets as many in as a relay's sockets and the machine's memory suffice for."""
 
     def start(self, names):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # Two sockets per session of a relay; the engine's own port for a few more.
-        self.room = min(max(COUNTS), backends_max(), (hard - 400) // 2)
-        servers_module.CONNECTIONS_MAX = self.room + 100
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.room = min(backends_max(), idle.sessions_max(max(COUNTS)))
         super().start(names)
+
+    def settings(self):
+        return super().settings() | {"max_connections": self.room + 100}
 
 
 def active_clients(curves, servers):
@@ -111,36 +110,24 @@ def active_clients(curves, servers):
     for count in curves.steps("active clients", servers.room):
         seconds = 3 + count // 500
         for name in servers.targets:
-            connecting = cost_of_connecting(load, name, count)
-            got = load.queries(name, loads.PREPARED, count, seconds)
+            connecting = load.connecting(name, count)
+            got = load.queries(name, loads.PREPARED, count, seconds, connecting)
             if got is not None:
                 curves.add("clients-rate", name, count, got.per_second)
-                cost = got.cpu_us - connecting / (got.per_second * seconds) * 1e6
-                curves.add("clients-cpu", name, count, cost if name != "direct" else None)
-
-
-def cost_of_connecting(load, name, count):
-    """Seconds of the relay's CPU for as many sessions that ask once."""
-    watch = loads.Watch(load.servers, name)
-    jobs = str(min(count, machine.CORES))
-    command = [load.pgbench, "-n", "-S", "-c", str(count), "-j", jobs, "-t", "1"]
-    subprocess.run([*command, *load.where(name)], capture_output=True, check=False)
-    return watch.read()[0]
+                curves.add("clients-cpu", name, count, got.cpu_us if name != "direct" else None)
 
 
 def idle_clients(curves, servers):
     """Sessions that say nothing: memory of the relay, and how fast one of them is answered."""
-    for count in curves.steps("idle clients", servers.room):
-        for name in servers.targets:
+    for count in curves.steps("idle clients", idle.sessions_max(max(COUNTS))):
+        for name in ("fencewire", "bare relay"):
             port, pid = servers.targets[name]
-            before = machine.rss_kib(pid) if pid else 0
-            held = []
+            before, held = machine.rss_kib(pid), []
             try:
                 while len(held) < count:
-                    held.append(session(port))
+                    held.append(client.session(port))
+                curves.add("idle-memory", name, count, (machine.rss_kib(pid) - before) / 1024)
                 curves.add("idle-latency", name, count, asked_often(held))
-                if pid:
-                    curves.add("idle-memory", name, count, (machine.rss_kib(pid) - before) / 1024)
             except OSError as error:
                 curves.stops.append(f"idle clients: {name} at {len(held):,}: {error}")
             finally:
@@ -148,32 +135,13 @@ def idle_clients(curves, servers):
                     link.close()
 
 
-def session(port):
-    """A session of PostgreSQL's that has been let in."""
-    link = socket.create_connection(("127.0.0.1", port), 60)
-    body = struct.pack("!I", 196608) + b"user\0postgres\0database\0postgres\0\0"
-    link.sendall(struct.pack("!I", len(body) + 4) + body)
-    until_ready(link)
-    return link
-
-
-def until_ready(link):
-    """Reads up to a ReadyForQuery outside any transaction."""
-    held = b""
-    while not held.endswith(b"Z\0\0\0\x05I"):
-        got = link.recv(65536)
-        if not got:
-            raise OSError("closed: " + held[-200:].decode("ascii", "replace"))
-        held += got
-
-
 def asked_often(held):
     """The median time of a query on one session of many, microseconds."""
+    links = (held * idle.ASKED)[: idle.ASKED] if len(held) < idle.ASKED else held[-idle.ASKED:]
     times = []
-    for link in held[:: max(1, len(held) // 100)] * (1 if len(held) > 50 else 50):
+    for link in links:
         begun = time.perf_counter()
-        link.sendall(b"Q\0\0\0\x0dSELECT 1\0")
-        until_ready(link)
+        client.asked(link, "SELECT 1")
         times.append((time.perf_counter() - begun) * 1e6)
     return median(times)
 
@@ -369,14 +337,14 @@ def into_document(text):
 def measure(given, played, about):
     """All curves; `played` is run.py's, `about` says what the machine is."""
     curves = Curves(100 if given.quick else max(COUNTS))
-    names = ["direct", "fencewire", "bare relay"]
+    names = ["fencewire", "bare relay"]
     todo = (
         (Tables, tables_postgres, ["direct", "fencewire"]),
         (MariaTables, tables_mariadb, ["direct", "fencewire"]),
         (Namespaces, known_namespaces, ["direct", "fencewire"]),
         (Namespaces, fenced_namespaces, ["direct", "fencewire"]),
-        (Clients, idle_clients, names),
-        (Clients, active_clients, names),
+        (idle.Servers, idle_clients, names),
+        (Clients, active_clients, ["direct", *names]),
     )
     for kind, work, wanted in todo:
         played(given, kind, lambda _, servers, work=work: work(curves, servers), wanted)

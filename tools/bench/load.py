@@ -1,33 +1,30 @@
-"""The loads: pgbench, a bulk COPY, idle sessions, and pgbench under strace."""
+"""The loads: pgbench, and pgbench under strace. Others are in `bulk`, `idle`, `tls`, `sysbench`."""
 
+import glob
 import os
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import time
 from collections import namedtuple
 
 import machine
 
-# cpu_us is the relay's (0 for direct); foreign is a share of the machine, 0 to 1.
-Run = namedtuple("Run", "per_second cpu_us foreign")
-Bulk = namedtuple("Bulk", "mb_per_second cpu_per_gb foreign")
+# cpu_us is the relay's (0 for direct); foreign is a share of the machine, 0 to 1. Latencies, in us,
+# are there where they were asked for.
+Run = namedtuple("Run", "per_second cpu_us foreign p50_us p99_us", defaults=(None, None))
+# What connecting took, and what was asked meanwhile.
+Connecting = namedtuple("Connecting", "cpu_seconds statements")
+NOT_TAKEN = Connecting(0.0, 0)
 
 # name, pgbench arguments, statements per transaction
 PREPARED = ("pgbench -S prepared", ["-S", "-M", "prepared"], 1)
 SIMPLE = ("pgbench -S simple", ["-S", "-M", "simple"], 1)
 EXTENDED = ("pgbench -S extended", ["-S", "-M", "extended"], 1)
 TPCB = ("TPC-B -N simple", ["-N", "-M", "simple"], 5)
-
-# Not a stored table: rows of about 100 bytes, as many as make half a gigabyte.
-BULK_ROWS = 4_900_000
-BULK_SQL = (
-    "COPY (SELECT n, n % 100, repeat('x', 88) FROM generate_series(1000001, {last}) AS n) TO STDOUT"
-)
-BULK_ROW_BYTES = 7 + 1 + 1.9 + 1 + 88 + 1
+TPCB_EXTENDED = ("TPC-B -N extended", ["-N", "-M", "extended"], 5)
+TPCB_PREPARED = ("TPC-B -N prepared", ["-N", "-M", "prepared"], 5)
 
 
 class Load:
@@ -37,6 +34,15 @@ class Load:
         self.servers = servers
         self.pgbench = shutil.which("pgbench") or f"{servers.bin}/pgbench"
         self.psql = shutil.which("psql") or f"{servers.bin}/psql"
+
+    def pipeline(self):
+        """A load of ten queries that are sent at once; what is counted is pipelines."""
+        path = self.servers.path("pipeline.sql")
+        query = "SELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n"
+        with open(path, "w", encoding="ascii") as file:
+            file.write("\\set aid random(1, 100000)\n")
+            file.write("\\startpipeline\n" + 10 * query + "\\endpipeline\n")
+        return ("pipeline of 10, extended", ["-M", "extended", "-f", path], 1)
 
     def fill(self, scale):
         """pgbench's tables."""
@@ -49,62 +55,44 @@ class Load:
         port, _ = self.servers.targets[target]
         return ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "postgres"]
 
-    def queries(self, target, load, clients, seconds):
-        """One pgbench run; None where it failed, with its words on stderr."""
-        _, arguments, per_transaction = load
-        jobs = min(clients, machine.CORES)
-        command = [self.pgbench, "-n", *arguments, "-c", str(clients), "-j", str(jobs)]
-        command += ["-T", str(seconds), *self.where(target)]
+    def command(self, target, load, clients, more):
+        _, arguments, _ = load
+        jobs = str(min(clients, machine.CORES))
+        command = [self.pgbench, "-n", *arguments, "-c", str(clients), "-j", jobs]
+        return [*command, *more, *self.where(target)]
+
+    def connecting(self, target, clients):
+        """What `clients` connections cost, each with one query; nothing where it failed."""
+        watch = Watch(self.servers, target)
+        command = self.command(target, SIMPLE, clients, ["-t", "1"])
+        run = subprocess.run(command, capture_output=True, check=False)
+        cpu, _ = watch.read()
+        return Connecting(cpu, clients) if run.returncode == 0 else NOT_TAKEN
+
+    def queries(self, target, load, clients, seconds, connecting=NOT_TAKEN, log=False):
+        """One pgbench run; None where it failed, with its words on stderr.
+
+        `connecting` is taken off the relay's CPU time; with `log` the run has latencies.
+        """
+        per_transaction = load[2]
+        prefix = self.servers.path("latency")
+        more = ["-l", f"--log-prefix={prefix}"] if log else []
+        command = self.command(target, load, clients, ["-T", str(seconds), *more])
         watch = Watch(self.servers, target)
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         cpu, foreign = watch.read()
+        times = logged(prefix) if log else []
         rate = re.search(r"^tps = ([\d.]+)", run.stdout, re.M)
         done = re.search(r"actually processed: (\d+)", run.stdout)
         if run.returncode != 0 or not rate or not done or int(done[1]) == 0:
             print(f"make bench: {target}: pgbench failed: {run.stderr[-500:]}")
             return None
         statements = int(done[1]) * per_transaction
-        return Run(float(rate[1]) * per_transaction, cpu / statements * 1e6, foreign)
-
-    def bulk(self, target, rows):
-        """One COPY TO of `rows` rows, thrown away by psql."""
-        sql = BULK_SQL.format(last=1_000_000 + rows)
-        watch = Watch(self.servers, target)
-        begun = time.monotonic()
-        command = [self.psql, "-qX", "-c", sql, "-o", os.devnull, *self.where(target)]
-        with open(os.devnull, "wb") as nowhere:
-            run = subprocess.run(
-                command, stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False
-            )
-        seconds = time.monotonic() - begun
-        cpu, foreign = watch.read()
-        if run.returncode != 0:
-            print(f"make bench: {target}: COPY failed: {run.stderr[-500:]}")
-            return None
-        gigabytes = rows * BULK_ROW_BYTES / 1e9
-        return Bulk(gigabytes * 1000 / seconds, cpu / gigabytes, foreign)
-
-    def idle(self, target, sessions):
-        """KiB of resident memory per idle session, each after one query.
-
-        The first sessions are closed again before counting begins: with them come code pages and
-        tables that later ones share.
-        """
-        port, pid = self.servers.targets[target]
-        for link in [idle_session(port) for _ in range(sessions // 10)]:
-            link.close()
-        before = machine.rss_kib(pid)
-        open_sockets = []
-        try:
-            for _ in range(sessions):
-                open_sockets.append(idle_session(port))
-            return (machine.rss_kib(pid) - before) / sessions
-        except OSError as error:
-            print(f"make bench: {target}: {len(open_sockets)} sessions, then: {error}")
-            return None
-        finally:
-            for one in open_sockets:
-                one.close()
+        if statements > 2 * connecting.statements:
+            cpu -= connecting.cpu_seconds
+            statements -= connecting.statements
+        latency = (percentile(times, 50), percentile(times, 99))
+        return Run(float(rate[1]) * per_transaction, cpu / statements * 1e6, foreign, *latency)
 
     def system_calls(self, target, load, clients, transactions):
         """{call: times per query} of the relay under a run of its own; None without strace."""
@@ -119,13 +107,11 @@ class Load:
         )
         if not wait_traced(pid, tracer):
             return None
-        _, arguments, per_transaction = load
-        command = [self.pgbench, "-n", *arguments, "-c", str(clients), "-j", "1"]
-        command += ["-t", str(transactions), *self.where(target)]
+        command = self.command(target, load, clients, ["-t", str(transactions)])
         subprocess.run(command, capture_output=True, check=False)
         tracer.send_signal(signal.SIGINT)
         tracer.wait()
-        queries = clients * transactions * per_transaction
+        queries = clients * transactions * load[2]
         calls = {}
         with open(out, encoding="ascii", errors="replace") as file:
             for line in file:
@@ -173,24 +159,16 @@ class Watch:
         return relay, min(1.0, max(0.0, (busy - ours) / capacity))
 
 
-def idle_session(port):
-    """A session that has run one query and says nothing more."""
-    link = socket.create_connection(("127.0.0.1", port), 20)
-    link.settimeout(20)
-    body = struct.pack("!I", 196608) + b"user\0postgres\0database\0postgres\0\0"
-    link.sendall(struct.pack("!I", len(body) + 4) + body)
-    until_ready(link)
-    query = b"SELECT 1\0"
-    link.sendall(b"Q" + struct.pack("!I", len(query) + 4) + query)
-    until_ready(link)
-    return link
+def logged(prefix):
+    """Microseconds of every transaction in pgbench's logs, which are removed."""
+    times = []
+    for path in glob.glob(f"{prefix}.*"):
+        with open(path, encoding="ascii") as file:
+            times += [int(line.split()[2]) for line in file]
+        os.remove(path)
+    return sorted(times)
 
 
-def until_ready(link):
-    """Reads up to a ReadyForQuery, which is the last thing an engine says."""
-    held = b""
-    while not (held.endswith(b"I") and held[-6:-1] == b"Z\0\0\0\x05"):
-        got = link.recv(65536)
-        if not got:
-            raise OSError("the session was closed: " + held[-200:].decode("ascii", "replace"))
-        held += got
+def percentile(times, percent):
+    """Of sorted times; None without any."""
+    return times[min(len(times) - 1, len(times) * percent // 100)] if times else None

@@ -7,10 +7,12 @@ thread that ended in between is missing there, so the larger of the two sums cou
 
 import os
 import platform
+import resource
 import subprocess
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
+DESCRIPTORS_WANTED = 32768
 
 
 def stat_fields(pid):
@@ -60,13 +62,38 @@ def busy_seconds():
     return (user + nice + system + irq + softirq + steal) * TICK
 
 
-def rss_kib(pid):
-    """Resident memory of a process, KiB."""
+def status_kib(pid, name):
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
         for line in file:
-            if line.startswith("VmRSS:"):
+            if line.startswith(name):
                 return int(line.split()[1])
     return 0
+
+
+def rss_kib(pid):
+    """Resident memory of a process, KiB."""
+    return status_kib(pid, "VmRSS:")
+
+
+def peak_kib(pid):
+    """The most resident memory that a process has had since `peak_from_here`, KiB."""
+    return status_kib(pid, "VmHWM:")
+
+
+def peak_from_here(pid):
+    """Makes the kernel forget the peak so far; the memory of now, KiB."""
+    with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    return rss_kib(pid)
+
+
+def descriptors_max():
+    """How many files a process may have open, this program's limit raised as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
+    most = max(soft, min(most, DESCRIPTORS_WANTED))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 def said(*command):

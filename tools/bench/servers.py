@@ -6,6 +6,7 @@ root run as the user `postgres` then.
 
 import glob
 import os
+import pathlib
 import pwd
 import shutil
 import signal
@@ -13,10 +14,12 @@ import socket
 import subprocess
 import time
 
+import client
 import machine
 
 PATIENCE_S = 60
 CONNECTIONS_MAX = 1200
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def free_port():
@@ -59,6 +62,12 @@ class Servers:
         self.targets = {}
         self.engine = None
         self.engine_port = None
+        # Of a relay that has TLS on its port: another that has none.
+        self.plain_ports = {}
+        # Where relays lead to, where that isn't the engine.
+        self.relay_to = None
+        # As many clients as a process may have sockets for: some relays won't start with more.
+        self.clients_max = machine.descriptors_max() // 2 - 100
 
     def start(self, names):
         """Starts the engine and the relays among `names` that can be had here."""
@@ -103,7 +112,7 @@ class Servers:
             raise SystemExit(f"make bench: {name} did not come up:\n{log.read()[-2000:]}")
 
     def start_engine(self):
-        self.bin = pg_bin()
+        self.bin = self.programs()
         data, port = self.path("data"), free_port()
         options = unprivileged()
         if options:
@@ -115,7 +124,20 @@ class Servers:
         )
         if made.returncode != 0:
             raise SystemExit(f"make bench: initdb failed:\n{made.stderr[-2000:]}")
-        settings = {
+        command = [f"{self.bin}/postgres", "-D", data, "-p", str(port)]
+        for key, value in self.settings().items():
+            command += ["-c", f"{key}={value}"]
+        self.engine = self.spawn("postgres", command, **options)
+        self.engine_port = self.relay_to = port
+        self.wait_port("postgres", self.engine, port)
+
+    def programs(self):
+        """The folder of PostgreSQL's programs."""
+        return pg_bin()
+
+    def settings(self):
+        """PostgreSQL's."""
+        return {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": self.folder,
             "max_connections": CONNECTIONS_MAX,
@@ -126,78 +148,112 @@ class Servers:
             "max_wal_size": "4GB",
             "jit": "off",
         }
-        command = [f"{self.bin}/postgres", "-D", data, "-p", str(port)]
-        for key, value in settings.items():
-            command += ["-c", f"{key}={value}"]
-        self.engine = self.spawn("postgres", command, **options)
-        self.engine_port = port
-        self.wait_port("postgres", self.engine, port)
 
     # What clients and the proxy call the engine's protocol, and the control connection's URL.
     scheme = "postgres"
 
     def engine_url(self):
-        return f"postgres://postgres@127.0.0.1:{self.engine_port}/postgres"
+        return f"postgres://postgres@127.0.0.1:{self.relay_to}/postgres"
 
-    def start_fencewire(self):
+    def start_fencewire(self, name="fencewire", engine='tls = "disable"', listen=""):
+        """`engine` and `listen` are more lines for those tables of its configuration."""
         port, admin = free_port(), free_port()
-        state = self.path("state")
+        state = self.path(f"{name}-state")
         os.mkdir(state)
-        process = self.spawn("fencewire", [
-            self.fencewire, "serve",
-            "--listen", f"{self.scheme}://127.0.0.1:{port}",
-            "--engine", f"old={self.engine_url()}",
-            "--state-dir", state,
-            "--admin", f"127.0.0.1:{admin}",
-        ])
-        self.wait_port("fencewire", process, port)
+        with open(self.path(f"{name}.toml"), "w", encoding="ascii") as file:
+            file.write(
+                f'[proxy]\nstate_dir = "{state}"\nmax_sessions = {self.clients_max}\n'
+                f'[admin]\nhttp = "127.0.0.1:{admin}"\n'
+                f'[[engine]]\nname = "old"\nurl = "{self.engine_url()}"\n{engine}\n'
+                f'[[listen]]\nprotocol = "{self.scheme}"\naddress = "127.0.0.1:{port}"\n'
+                f'default_engine = "old"\n{listen}\n'
+            )
+        command = [self.fencewire, "serve", "--config", self.path(f"{name}.toml")]
+        process = self.spawn(name, command)
+        self.wait_port(name, process, port)
         return port, process.pid
 
     def start_bare(self):
         port = free_port()
-        engine = f"127.0.0.1:{self.engine_port}"
+        engine = f"127.0.0.1:{self.relay_to}"
         owner = f"--owner={self.folder}/"
         process = self.spawn("bare", [self.bare, f"127.0.0.1:{port}", engine, owner])
         self.wait_port("bare", process, port)
         return port, process.pid
 
-    def start_haproxy(self):
+    def start_haproxy(self, name="haproxy", bind="", server=""):
+        """`bind` and `server` are more words for those lines; `plain_ports` has a port without."""
         haproxy = program("haproxy", "/usr/sbin/haproxy")
         if haproxy is None:
             return None
-        port = free_port()
-        with open(self.path("haproxy.cfg"), "w", encoding="ascii") as file:
+        port, plain = free_port(), free_port()
+        with open(self.path(f"{name}.cfg"), "w", encoding="ascii") as file:
             file.write(
-                f"global\n  nbthread {machine.CORES}\n  maxconn 4000\n"
+                f"global\n  nbthread {machine.CORES}\n  maxconn {self.clients_max}\n"
                 "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n"
                 "  timeout server 1h\n"
-                f"listen bench\n  bind 127.0.0.1:{port}\n"
-                f"  server engine 127.0.0.1:{self.engine_port}\n"
+                f"listen bench\n  bind 127.0.0.1:{port} {bind}\n  bind 127.0.0.1:{plain}\n"
+                f"  server engine 127.0.0.1:{self.relay_to} {server}\n"
             )
-        process = self.spawn("haproxy", [haproxy, "-db", "-q", "-f", self.path("haproxy.cfg")])
-        self.wait_port("haproxy", process, port)
+        process = self.spawn(name, [haproxy, "-db", "-q", "-f", self.path(f"{name}.cfg")])
+        self.wait_port(name, process, port)
+        self.plain_ports[port] = plain
         return port, process.pid
 
-    def start_pgbouncer(self):
+    def start_pgbouncer(self, name="pgbouncer", more=""):
+        """`more` is lines of its configuration."""
         pgbouncer = program("pgbouncer", "/usr/sbin/pgbouncer")
         if pgbouncer is None:
             return None
         port = free_port()
-        with open(self.path("pgbouncer.ini"), "w", encoding="ascii") as file:
+        with open(self.path(f"{name}.ini"), "w", encoding="ascii") as file:
             file.write(
                 "[databases]\n"
                 # With `any`, the login to the engine is the one named here.
-                f"* = host=127.0.0.1 port={self.engine_port} user=postgres\n"
+                f"* = host=127.0.0.1 port={self.relay_to} user=postgres\n"
                 f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-                "auth_type = any\npool_mode = session\nmax_client_conn = 4000\n"
-                "default_pool_size = 4000\nserver_reset_query =\nunix_socket_dir =\n"
-                "log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n"
+                "auth_type = any\npool_mode = session\n"
+                f"max_client_conn = {self.clients_max}\ndefault_pool_size = {self.clients_max}\n"
+                # Its own default for this mode: the next client prepares the same names again.
+                "server_reset_query = DISCARD ALL\nunix_socket_dir =\nlog_connections = 0\n"
+                f"log_disconnections = 0\nlog_stats = 0\n{more}"
             )
-        process = self.spawn(
-            "pgbouncer", [pgbouncer, "-q", self.path("pgbouncer.ini")], **unprivileged()
-        )
-        self.wait_port("pgbouncer", process, port)
+        process = self.spawn(name, [pgbouncer, "-q", self.path(f"{name}.ini")], **unprivileged())
+        self.wait_port(name, process, port)
         return port, process.pid
+
+    def make_certificate(self):
+        """Files of a key (P-256) and of a certificate of its own, readable to every server here."""
+        key, certificate, both = map(self.path, ("tls.key", "tls.crt", "tls.pem"))
+        made = subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
+             "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+            capture_output=True, text=True, check=False,
+        )
+        if made.returncode != 0:
+            raise SystemExit(f"make bench: openssl failed:\n{made.stderr[-2000:]}")
+        with open(both, "w", encoding="ascii") as file:
+            for part in (certificate, key):
+                with open(part, encoding="ascii") as text:
+                    file.write(text.read())
+        options = unprivileged()
+        if options:
+            os.chown(key, options["user"], options["group"])
+        return key, certificate
+
+    def start_fencewire_tls(self, name="fencewire-tls", engine='tls = "disable"'):
+        lines = f'tls = "allow"\ncert_file = "{self.certificate}"\nkey_file = "{self.key}"'
+        return self.start_fencewire(name, engine, lines)
+
+    def start_haproxy_tls(self, name="haproxy-tls", server=""):
+        words = f"ssl crt {self.path('tls.pem')} alpn postgresql ssl-min-ver TLSv1.3"
+        return self.start_haproxy(name, f"{words} ciphersuites {client.CIPHER}", server)
+
+    def start_pgbouncer_tls(self, name="pgbouncer-tls", more=""):
+        lines = f"client_tls_sslmode = allow\nclient_tls_key_file = {self.key}\n"
+        lines += f"client_tls_cert_file = {self.certificate}\nclient_tls_protocols = tlsv1.3\n"
+        return self.start_pgbouncer(name, lines + more)
 
     def stop(self):
         """Stops what was started, the engine last and fast."""

@@ -35,12 +35,14 @@ sync_binlog = 0
 POINT = ("sysbench point select, ps", "oltp_point_select", ["--db-ps-mode=auto"])
 POINT_TEXT = ("sysbench point select, text", "oltp_point_select", ["--db-ps-mode=disable"])
 READ_WRITE = ("sysbench read/write, ps", "oltp_read_write", ["--db-ps-mode=auto"])
+READ_WRITE_TEXT = ("sysbench read/write, text", "oltp_read_write", ["--db-ps-mode=disable"])
+LOADS = (POINT, POINT_TEXT, READ_WRITE, READ_WRITE_TEXT)
+# A line of the histogram: the middle of a bucket in ms, a bar, and how many.
+BUCKET = re.compile(r"^\s*([\d.]+) \|\**\s+(\d+)$", re.M)
 
 
 def cells(quick):
-    counts = (1, 8) if quick else (1, 8, 32)
-    found = [(one, clients) for one in (POINT, POINT_TEXT) for clients in counts]
-    return [*found, (READ_WRITE, 8)]
+    return [(one, clients) for one in LOADS for clients in ((1, 8) if quick else (1, 8, 32))]
 
 
 class Servers(servers_module.Servers):
@@ -49,7 +51,7 @@ class Servers(servers_module.Servers):
     scheme = "mysql"
 
     def engine_url(self):
-        return f"mysql://fencewire:fencewire@127.0.0.1:{self.engine_port}/"
+        return f"mysql://fencewire:fencewire@127.0.0.1:{self.relay_to}/"
 
     def start_engine(self):
         server = servers_module.program("mariadbd", "/usr/sbin/mariadbd")
@@ -79,7 +81,7 @@ class Servers(servers_module.Servers):
             file.write(f"socket = {self.path('sock')}\npid_file = {self.path('mysqld.pid')}\n")
         command = [server, f"--defaults-file={self.path('my.cnf')}"]
         self.engine = self.spawn("mariadb", command, **options)
-        self.engine_port = port
+        self.engine_port = self.relay_to = port
         self.wait_port("mariadb", self.engine, port)
 
     @staticmethod
@@ -114,13 +116,24 @@ class Load:
         )
         Servers.succeeded(made, "filling the tables")
 
-    def queries(self, target, load, clients, seconds):
-        """One run; None where it failed, with its words on stdout."""
-        _, test, options = load
-        more = [*options, f"--threads={clients}", f"--time={seconds}", "--report-interval=0", "run"]
+    def connecting(self, target, clients):
+        """What `clients` connections cost, each with one query; nothing where it failed."""
+        more = [*POINT[2], f"--threads={clients}", f"--events={clients}", "--time=0", "run"]
         watch = loads.Watch(self.servers, target)
         run = subprocess.run(
-            self.command(target, test, more), capture_output=True, text=True, check=False
+            self.command(target, POINT[1], more), capture_output=True, check=False
+        )
+        cpu, _ = watch.read()
+        return loads.Connecting(cpu, clients) if run.returncode == 0 else loads.NOT_TAKEN
+
+    def queries(self, target, load, clients, seconds, connecting=loads.NOT_TAKEN, log=False):
+        """One run; None where it failed, with its words on stdout. As `load.Load.queries`."""
+        _, test, options = load
+        more = [*options, f"--threads={clients}", f"--time={seconds}", "--report-interval=0"]
+        more += ["--histogram=on"] if log else []
+        watch = loads.Watch(self.servers, target)
+        run = subprocess.run(
+            self.command(target, test, [*more, "run"]), capture_output=True, text=True, check=False
         )
         cpu, foreign = watch.read()
         found = re.search(r"queries:\s+(\d+)\s+\(([\d.]+) per sec", run.stdout)
@@ -128,6 +141,21 @@ class Load:
         if run.returncode != 0 or not found or int(found[1]) == 0:
             print(f"make bench: {target}: sysbench failed: {(run.stdout + run.stderr)[-500:]}")
             return None
-        if errors and int(errors[1]) > int(found[1]) / 100:
-            print(f"make bench: {target}: {errors[1]} errors among {found[1]} queries")
-        return loads.Run(float(found[2]), cpu / int(found[1]) * 1e6, foreign)
+        queries = int(found[1])
+        if errors and int(errors[1]) > queries / 100:
+            print(f"make bench: {target}: {errors[1]} errors among {queries} queries")
+        if queries > 2 * connecting.statements:
+            cpu -= connecting.cpu_seconds
+            queries -= connecting.statements
+        latency = [in_histogram(BUCKET.findall(run.stdout), percent) for percent in (50, 99)]
+        return loads.Run(float(found[2]), cpu / queries * 1e6, foreign, *latency)
+
+
+def in_histogram(buckets, percent):
+    """Microseconds; None without any. Buckets are 2 % apart."""
+    left = sum(int(count) for _, count in buckets) * percent / 100
+    for value, count in buckets:
+        left -= int(count)
+        if left <= 0:
+            return float(value) * 1000
+    return None
