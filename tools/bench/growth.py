@@ -30,7 +30,7 @@ END = "<!-- end of growth -->"
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
 # The longest that a step may be expected to take, going by the one before it.
-STEP_S_MAX = 300
+STEP_S_MAX = 600
 # What a PostgreSQL backend that has answered a query takes, and what others are left.
 BACKEND_MIB, SPARE_MIB = 3, 2048
 # A control connection per held lock, the benchmark's own, and room for the proxy's questions.
