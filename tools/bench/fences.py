@@ -34,7 +34,7 @@ ACQUIRES = 30
 READS = (loads.SIMPLE, loads.EXTENDED, loads.PREPARED)
 REFUSED_SQL = "UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;\n"
 # How long pgbench may take to get going, and behind a fence to notice that it may not go on.
-PATIENCE_S = 30
+PATIENCE_S = 60
 # How long pgbench runs before the command is sent, and how long it may go on.
 WARM_S = 0.3
 STUBBORN_S = 2
