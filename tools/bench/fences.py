@@ -37,7 +37,7 @@ REFUSED_SQL = "UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1
 PATIENCE_S = 60
 # How long pgbench runs before the command is sent, and how long it may go on.
 WARM_S = 0.3
-STUBBORN_S = 2
+STUBBORN_S = 3
 
 # In seconds: the acquire; what was left of the longest transaction in flight when it was sent.
 Acquire = namedtuple("Acquire", "whole left")
@@ -101,20 +101,25 @@ class Load(loads.Load):
             raise SystemExit(f"make bench: making tables failed:\n{made.stderr[-2000:]}")
 
     def acquire(self, seconds):
-        """One acquire under pgbench -N, which may go on for `seconds`; None where no transaction
-        was in flight.
+        """One acquire under pgbench -N, which may go on for `seconds`; None where it was over by
+        then, or no transaction was in flight.
 
         Where the proxy gives refusals a standard code, clients send their next transaction as soon
         as one is refused; where it doesn't, pgbench's clients give up.
         """
         prefix = self.servers.path("in-flight")
+        # What an acquire that failed has left.
+        list(logged(prefix))
         command = [self.pgbench, "-n", "-N", "-c", str(CLIENTS), "-j", str(machine.CORES)]
         command += ["-T", str(seconds), "-l", f"--log-prefix={prefix}"]
         bench = subprocess.Popen(
             command + self.where("fencewire"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            wait_for(lambda: any(map(os.path.getsize, glob.glob(f"{prefix}.*"))), "pgbench")
+            wait_for(lambda: bench.poll() is not None or has_logged(prefix), "pgbench")
+            if bench.poll() is not None:
+                print("make bench: pgbench ended before the acquire")
+                return None
             time.sleep(WARM_S)
             operation, whole, sent = self.servers.admin.acquire(NAMESPACE)
             # Behind its end: what it has to log it writes then.
@@ -125,6 +130,10 @@ class Load(loads.Load):
         self.servers.admin.release(NAMESPACE, operation)
         ends = [end for begun, end in logged(prefix) if begun <= sent < end]
         return Acquire(whole, max(ends) - sent) if ends else None
+
+
+def has_logged(prefix):
+    return any(map(os.path.getsize, glob.glob(f"{prefix}.*")))
 
 
 def logged(prefix):
