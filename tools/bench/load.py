@@ -1,6 +1,7 @@
 """The loads: pgbench, and pgbench under strace. Others are in `bulk`, `idle`, `tls`, `sysbench`."""
 
 import glob
+import math
 import os
 import re
 import shutil
@@ -14,9 +15,12 @@ import machine
 # cpu_us is the relay's (0 for direct); foreign is a share of the machine, 0 to 1. Latencies, in us,
 # are there where they were asked for.
 Run = namedtuple("Run", "per_second cpu_us foreign p50_us p99_us", defaults=(None, None))
-# What connecting took, and what was asked meanwhile.
-Connecting = namedtuple("Connecting", "cpu_seconds statements")
-NOT_TAKEN = Connecting(0.0, 0)
+# What connecting took of the relay's CPU, what was asked meanwhile, and how long it was.
+Connecting = namedtuple("Connecting", "cpu_seconds statements seconds")
+NOT_TAKEN = Connecting(0.0, 0, 0.0)
+# Less than this of connecting doesn't shorten a run that much.
+CONNECTING_SHORT_S = 0.3
+CONNECTING_LONG_S = 10
 
 # name, pgbench arguments, statements per transaction
 PREPARED = ("pgbench -S prepared", ["-S", "-M", "prepared"], 1)
@@ -67,13 +71,17 @@ class Load:
         command = self.command(target, SIMPLE, clients, ["-t", "1"])
         run = subprocess.run(command, capture_output=True, check=False)
         cpu, _ = watch.read()
-        return Connecting(cpu, clients) if run.returncode == 0 else NOT_TAKEN
+        took = time.monotonic() - watch.at
+        return Connecting(cpu, clients, took) if run.returncode == 0 else NOT_TAKEN
 
     def queries(self, target, load, clients, seconds, connecting=NOT_TAKEN, log=False):
         """One pgbench run; None where it failed, with its words on stderr.
 
-        `connecting` is taken off the relay's CPU time; with `log` the run has latencies.
+        `connecting` is taken off the relay's CPU time, and added to the run's, of which pgbench
+        spends that much before it begins; with `log` the run has latencies.
         """
+        if connecting.seconds > CONNECTING_SHORT_S:
+            seconds += min(math.ceil(connecting.seconds), CONNECTING_LONG_S)
         per_transaction = load[2]
         prefix = self.servers.path("latency")
         more = ["-l", f"--log-prefix={prefix}"] if log else []

@@ -83,6 +83,8 @@ class Servers:
             made = makers[name]()
             if made is not None:
                 self.targets[name] = made
+        # Tables are filled by it, whether or not it is measured.
+        self.targets.setdefault("direct", (self.engine_port, None))
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -124,7 +124,7 @@ class Load:
             self.command(target, POINT[1], more), capture_output=True, check=False
         )
         cpu, _ = watch.read()
-        return loads.Connecting(cpu, clients) if run.returncode == 0 else loads.NOT_TAKEN
+        return loads.Connecting(cpu, clients, 0.0) if run.returncode == 0 else loads.NOT_TAKEN
 
     def queries(self, target, load, clients, seconds, connecting=loads.NOT_TAKEN, log=False):
         """One run; None where it failed, with its words on stdout. As `load.Load.queries`."""
