@@ -11,7 +11,8 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 3 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 test-schedules instructions soak lint bench fmt sweep clean
+.PHONY: help demo test test-18 test-schedules instructions soak lint bench bench-growth fmt sweep \
+  clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
@@ -22,6 +23,7 @@ help:
 	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
 	@echo 'make lint    format, clippy (the fuzzing targets too), docs and dependency rules; no warnings'
 	@echo 'make bench   what the proxy costs beside other relays'
+	@echo 'make bench-growth   how that grows with clients, namespaces, fences and tables'
 	@echo 'make fmt     formats the code'
 	@echo 'make sweep   stops and removes what killed test runs left behind'
 	@echo 'make clean   sweep, and remove build products'
@@ -93,6 +95,10 @@ bench:
 	@tools/setup.sh bench
 	@if [ -x tools/bench.sh ]; then exec tools/bench.sh; \
 	else echo 'make bench: tools/bench.sh is not in this tree yet' >&2; exit 1; fi
+
+bench-growth:
+	@tools/setup.sh bench
+	@exec tools/bench.sh --only growth
 
 fmt:
 	cargo fmt

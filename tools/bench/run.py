@@ -19,6 +19,8 @@ import time
 from collections import namedtuple
 
 import bulk
+import fences
+import growth
 import idle
 import load as loads
 import machine
@@ -44,15 +46,15 @@ def arguments():
     parser.add_argument("--no-document", action="store_true", help="print only")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of one pgbench run; whole numbers")
-    parser.add_argument("--only", default="", help="parts: " + ",".join(PARTS))
+    parser.add_argument("--only", default="", help="parts: " + ",".join(KNOWN))
     parser.add_argument("--targets", default=",".join(NAMES))
     given = parser.parse_args()
     given.fencewire, given.bare = map(os.path.abspath, (given.fencewire, given.bare))
     given.rounds = given.rounds or (1 if given.quick else 3)
     given.seconds = int(given.seconds or 1)
     given.parts = set(filter(None, given.only.split(","))) or set(PARTS)
-    if not given.parts <= set(PARTS):
-        parser.error(f"--only knows {', '.join(PARTS)}")
+    if not given.parts <= set(KNOWN):
+        parser.error(f"--only knows {', '.join(KNOWN)}")
     given.names = [name for name in NAMES if name in given.targets.split(",")]
     given.book = verdicts.Book()
     return given
@@ -259,8 +261,12 @@ STAGES = [
     Stage({"queries", "bulk", "calls"}, servers_module.Servers, measured, set()),
     Stage({"tls"}, tls.Servers, measured_tls, set()),
     Stage({"sysbench"}, sysbench.Servers, measured_mysql, {"PgBouncer"}),
+    *(Stage(*stage) for stage in fences.STAGES),
 ]
+HEADINGS |= fences.HEADINGS
 PARTS = [part for stage in STAGES for part in sorted(stage.parts)]
+# Those that have to be asked for as well.
+KNOWN = PARTS + sorted(growth.PARTS)
 
 
 def estimate(given):
@@ -276,6 +282,7 @@ def estimate(given):
         "idle": 10 if given.quick else 60,
         "calls": 8 if given.quick else 25,
     }
+    seconds |= fences.estimate(given, one)
     return sum(seconds.get(part, 0) for part in given.parts) + 10
 
 
@@ -311,6 +318,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     machine.descriptors_max()
     begun = time.monotonic()
+    if given.parts & growth.PARTS:
+        print(growth.measure(given, played, about(given)))
+        return
     say(f"about {estimate(given) / 60:.0f} minutes on a quiet machine")
     texts = {}
     for stage in STAGES:

@@ -16,6 +16,8 @@ GOALS = {
     "4": "bulk: CPU per GB at most HAProxy's; a value of 1 GB in bounded memory",
     "5": "idle: 4 KiB a session, 40 KiB with TLS; 10,000 held and served",
     "7": "TLS: CPU per query and per connection at most HAProxy's and PgBouncer's",
+    "8": "under a fence: 10,000 refused writes per second and core; reads at 0.70 of unfenced",
+    "9": "acquire, beyond the transactions in flight: p50 under 20 ms, p99 under 100 ms",
 }
 
 
@@ -101,3 +103,23 @@ def calls(groups, spare):
     allowed = {"receive": 2, "send": 2, "wait": 2, "futex": 0, "clock": 0}
     over = [name for name, most in allowed.items() if groups[name] > most + spare]
     return [f"{name} {groups[name]:.2f}" for name in over]
+
+
+def refused(per_core):
+    """Goal 8: refused writes per second and core."""
+    if per_core is None:
+        return None
+    return [f"{per_core:.0f} refused"] if per_core < 10_000 else []
+
+
+def guarded(fenced, unfenced):
+    """Goal 8: reads per second under a fence."""
+    return below(fenced, [("unfenced", unfenced, 0.7)])
+
+
+def acquire(p50_ms, p99_ms):
+    """Goal 9: milliseconds beyond what was in flight."""
+    if p50_ms is None or p99_ms is None:
+        return None
+    bounds = (("p50", p50_ms, 20), ("p99", p99_ms, 100))
+    return [f"{name} {ms:.0f} ms" for name, ms, most in bounds if ms >= most]
