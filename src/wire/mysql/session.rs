@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::base::ids::{EngineName, Namespace};
+use crate::base::ids::{EngineName, Namespace, SessionId};
 use crate::base::limits;
 use crate::gate::admission::{Refusal, Seat};
 use crate::gate::capability::Capability;
@@ -127,46 +127,82 @@ const INSECURE: (u16, &str) = (3159, "HY000");
 /// take what comes with a number from 2000 to 2999, or from 5000 to 5999, for a damaged packet.
 const UNREACHABLE: (u16, &str) = NETWORK;
 
+/// A connection as it was accepted.
+struct Arrival {
+    accepted: Accepted,
+    /// Its address for people.
+    client: String,
+    settings: Arc<Settings>,
+}
+
 /// Serves one connection to its end. `client` is its address for people.
+///
+/// The future is as large as a session that idles: what only a login needs is in a box of its own,
+/// which goes with it; so are the arguments, whose room a future keeps for life.
 ///
 /// # Cancel safety
 /// Dropping the future abandons the session: see `relay.rs`.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     accepted: Accepted,
     client: String,
     settings: Arc<Settings>,
     shared: Arc<Shared>,
     counters: Arc<WorkerCounters>,
-) {
-    let _report = PanicReport::of("session");
+) -> impl Future<Output = ()> + Send + 'static {
+    let arrival = Box::new(Arrival { accepted, client, settings });
+    async move {
+        let _report = PanicReport::of("session");
+        let Some(session) = Box::pin(enter(arrival, &shared, &counters)).await else { return };
+        let Session { id, relay, place, counted } = session;
+        if relay.run().await == End::Fault {
+            tracing::warn!(session = %id, "session ended by a fault");
+        }
+        drop(place);
+        counters.session_closed();
+        drop(counted);
+    }
+}
+
+/// What a session is while it lasts.
+struct Session<'a> {
+    id: SessionId,
+    relay: Box<Relay>,
+    place: Counted<'a>,
+    counted: Counted<'a>,
+}
+
+/// The login, to the session behind it; `None` where there is none.
+///
+/// # Cancel safety
+/// As for [`prepare`].
+async fn enter<'a>(
+    arrival: Box<Arrival>,
+    shared: &'a Arc<Shared>,
+    counters: &Arc<WorkerCounters>,
+) -> Option<Session<'a>> {
+    let Arrival { accepted, client, settings } = *arrival;
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
-    // Boxed: an idle session shouldn't go on owning the room that its beginning took.
-    let prepared = timeout(bound, Box::pin(prepare(accepted, &settings, &shared))).await;
-    let ready = match prepared {
-        Ok(Ok(ready)) => ready,
+    match timeout(bound, prepare(accepted, &settings, shared)).await {
+        Ok(Ok(ready)) => Some(begin(*ready, client, &settings, shared, counters)),
         Ok(Err(NoSession::Quiet(reason))) => {
             counters.connection_refused();
             tracing::debug!(%client, %reason, "no session");
-            return;
+            None
         }
         Ok(Err(NoSession::Tell(farewell))) => {
             counters.connection_refused();
             tracing::debug!(%client, reason = %farewell.text, "no session");
-            let said = timeout(bound, Box::pin(say(*farewell))).await;
+            let said = timeout(bound, say(*farewell)).await;
             drop(said);
-            return;
+            None
         }
         Err(_) => {
             counters.connection_refused();
             tracing::debug!(%client, "no session: it took too long to log in");
-            return;
+            None
         }
-    };
-    let _counted = shared.sessions.opened();
-    counters.session_opened();
-    run(*ready, client, &settings, &shared, &counters).await;
-    counters.session_closed();
+    }
 }
 
 /// Two peers that know each other, and the place they take.
@@ -453,18 +489,17 @@ fn is_secure(stream: &Stream) -> bool {
     stream.is_tls() || matches!(stream, Stream::Unix(_))
 }
 
-/// Relays for two peers that know each other, to the session's end.
-///
-/// # Cancel safety
-/// Dropping the future abandons the session: see `relay.rs`.
-async fn run(
-    ready: Ready<'_>,
+/// Seats two peers that know each other. What was learnt on the way ends here.
+fn begin<'a>(
+    ready: Ready<'a>,
     client: String,
     settings: &Settings,
-    shared: &Arc<Shared>,
+    shared: &'a Arc<Shared>,
     counters: &Arc<WorkerCounters>,
-) {
-    let Ready { place: _place, client: client_stream, engine, login, greeting, target, .. } = ready;
+) -> Session<'a> {
+    let counted = shared.sessions.opened();
+    counters.session_opened();
+    let Ready { place, client: client_stream, engine, login, greeting, target, .. } = ready;
     let Welcome { ok, from_client, from_engine } = ready.welcome;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or("?").to_owned();
     let program = login.attribute(b"program_name").map(text).unwrap_or_default();
@@ -499,9 +534,7 @@ async fn run(
         Arc::clone(counters),
         canceller,
     ));
-    if relay.run().await == End::Fault {
-        tracing::warn!(session = %id, "session ended by a fault");
-    }
+    Session { id, relay, place, counted }
 }
 
 /// Sends an error and closes. Bounded by the caller's time limit.

@@ -70,7 +70,8 @@ impl Cancels {
         place: Place,
     ) -> Registered {
         let target = Target { key: key.clone(), endpoint, place };
-        self.sessions.entry(pid).or_default().push(target);
+        // Two engines rarely give one number out: room for more would stay with each session.
+        self.sessions.entry(pid).or_insert_with(|| Vec::with_capacity(1)).push(target);
         Registered { cancels: Arc::clone(self), pid, key }
     }
 

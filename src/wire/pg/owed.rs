@@ -542,6 +542,10 @@ impl Owed {
     fn push(&mut self, whose: Whose, form: Form, alone: u32) {
         self.number += 1;
         self.programs += usize::from(alone == 0);
+        if self.entries.capacity() == 0 {
+            // Most sessions never have a second one: room for four would stay with each of them.
+            self.entries.reserve_exact(1);
+        }
         self.entries.push_back(Entry::new(whose, form, alone, self.number));
     }
 

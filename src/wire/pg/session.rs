@@ -26,7 +26,7 @@ use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AtEngine, AuthEnd, Welcome};
 use crate::wire::pg::bearing::Bearing;
-use crate::wire::pg::cancel::{CancelKey, Cancels};
+use crate::wire::pg::cancel::{CancelKey, Cancels, Registered};
 use crate::wire::pg::conversation::{Conversation, Mode};
 use crate::wire::pg::endpoint::Endpoint;
 use crate::wire::pg::refusal::{self, Severity};
@@ -63,45 +63,83 @@ pub struct Shared {
     pub sessions: Arc<Sessions>,
 }
 
+/// A connection as it was accepted.
+struct Arrival {
+    accepted: Accepted,
+    /// Its address for people.
+    client: String,
+    settings: Arc<Settings>,
+}
+
 /// Serves one connection to its end. `client` is its address for people.
+///
+/// The future is as large as a session that idles: what only a login needs is in a box of its own,
+/// which goes with it; so are the arguments, whose room a future keeps for life.
 ///
 /// # Cancel safety
 /// Dropping the future abandons the session: see `relay.rs`.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     accepted: Accepted,
     client: String,
     settings: Arc<Settings>,
     shared: Arc<Shared>,
     counters: Arc<WorkerCounters>,
-) {
-    let _report = PanicReport::of("session");
+) -> impl Future<Output = ()> + Send + 'static {
+    let arrival = Box::new(Arrival { accepted, client, settings });
+    async move {
+        let _report = PanicReport::of("session");
+        let Some(session) = Box::pin(enter(arrival, &shared, &counters)).await else { return };
+        let Session { id, relay, registered, place, counted } = session;
+        if relay.run().await == End::Fault {
+            tracing::warn!(session = %id, "session ended by a fault");
+        }
+        drop((registered, place));
+        counters.session_closed();
+        drop(counted);
+    }
+}
+
+/// What a session is while it lasts.
+struct Session<'a> {
+    id: SessionId,
+    relay: Box<Relay>,
+    registered: Registered,
+    place: Counted<'a>,
+    counted: Counted<'a>,
+}
+
+/// The login, to the session behind it; `None` where there is none.
+///
+/// # Cancel safety
+/// As for [`prepare`].
+async fn enter<'a>(
+    arrival: Box<Arrival>,
+    shared: &'a Arc<Shared>,
+    counters: &Arc<WorkerCounters>,
+) -> Option<Session<'a>> {
+    let Arrival { accepted, client, settings } = *arrival;
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
-    // Boxed: an idle session shouldn't go on owning the room that its beginning took.
     let mut at_engine = None;
-    let login = Box::pin(prepare(accepted, &client, (&settings, &shared), &mut at_engine));
+    let login = prepare(accepted, &client, (&settings, shared), &mut at_engine);
     let prepared = timeout(bound, login).await;
     if let Some(left) = at_engine {
         left.see_out().await;
     }
-    let ready = match prepared {
-        Ok(Ok(Some(ready))) => ready,
-        Ok(Ok(None)) => return,
+    match prepared {
+        Ok(Ok(Some(ready))) => Some(begin(ready, shared, counters)),
+        Ok(Ok(None)) => None,
         Ok(Err(reason)) => {
             counters.connection_refused();
             tracing::debug!(%client, %reason, "no session");
-            return;
+            None
         }
         Err(_) => {
             counters.connection_refused();
             tracing::debug!(%client, "no session: it took too long to log in");
-            return;
+            None
         }
-    };
-    let _counted = shared.sessions.opened();
-    counters.session_opened();
-    run(ready, &shared, &counters).await;
-    counters.session_closed();
+    }
 }
 
 /// Two peers that know each other, and the place they take.
@@ -356,12 +394,15 @@ fn shown(
     Ok(found)
 }
 
-/// Relays for two peers that know each other, to the session's end.
-///
-/// # Cancel safety
-/// Dropping the future abandons the session: see `relay.rs`.
-async fn run(ready: Ready<'_>, shared: &Arc<Shared>, counters: &Arc<WorkerCounters>) {
-    let Ready { place: _place, client: client_stream, engine, startup, target, .. } = ready;
+/// Seats two peers that know each other. What was learnt on the way ends here.
+fn begin<'a>(
+    ready: Ready<'a>,
+    shared: &'a Arc<Shared>,
+    counters: &Arc<WorkerCounters>,
+) -> Session<'a> {
+    let counted = shared.sessions.opened();
+    counters.session_opened();
+    let Ready { place, client: client_stream, engine, startup, target, .. } = ready;
     let (welcome, came_by, capability) = (ready.welcome, ready.came_by, ready.capability);
     let (id, card) = (ready.id, ready.card);
     let gate = shared.gates.gate(&target.namespace);
@@ -386,7 +427,7 @@ async fn run(ready: Ready<'_>, shared: &Arc<Shared>, counters: &Arc<WorkerCounte
     drop(seat);
     let slot = conversation.place();
     let endpoint = Arc::clone(&target.endpoint);
-    let _registered = shared.cancels.register(pid, key.clone(), Arc::clone(&endpoint), slot);
+    let registered = shared.cancels.register(pid, key.clone(), Arc::clone(&endpoint), slot);
     let canceller = Box::new(move || cancel(Arc::clone(&endpoint), pid, key.clone()));
     // Boxed, so that it is in this session's memory once, not in each future that it moved through.
     let relay = Box::new(Relay::new(
@@ -396,10 +437,7 @@ async fn run(ready: Ready<'_>, shared: &Arc<Shared>, counters: &Arc<WorkerCounte
         Arc::clone(counters),
         canceller,
     ));
-    let end = relay.run().await;
-    if end == End::Fault {
-        tracing::warn!(session = %id, "session ended by a fault");
-    }
+    Session { id, relay, registered, place, counted }
 }
 
 /// What kind of session the engine makes of `replication`, which may be given several times: the
