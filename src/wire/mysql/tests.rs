@@ -36,6 +36,7 @@ mod capability;
 mod forced;
 mod guard;
 mod held;
+mod idle;
 mod holes;
 mod leases;
 mod packets;

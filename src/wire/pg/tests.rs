@@ -34,6 +34,7 @@ use crate::wire::shared::peer::behind;
 mod capability;
 mod forced;
 mod held;
+mod idle;
 mod implicit;
 mod settings;
 mod skipping;

@@ -7,6 +7,8 @@ pub mod denials;
 pub(crate) mod desk;
 pub mod directory;
 pub(crate) mod forced;
+#[cfg(test)]
+pub(crate) mod idle;
 pub mod listener;
 pub mod outgoing;
 pub(crate) mod peer;

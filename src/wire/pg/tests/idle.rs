@@ -1,0 +1,20 @@
+//! An idle session's size: see `wire/shared/idle.rs`.
+
+use crate::wire::pg::relay::Relay;
+use crate::wire::pg::session::serve;
+use crate::wire::shared::idle::{fattened, parts, sum};
+
+/// Bytes. MOSTREASON
+const MOST: usize = 1;
+
+#[test]
+fn an_idle_session_is_no_larger_than_it_was() {
+    let parts = parts(serve, size_of::<Relay>());
+    assert!(sum(&parts) <= MOST, "{} bytes, of {MOST}: {parts:?}", sum(&parts));
+}
+
+#[test]
+fn control_arm_a_kilobyte_more_is_noticed() {
+    let parts = parts(|a, b, c, d, e| fattened(serve(a, b, c, d, e)), size_of::<Relay>());
+    assert!(sum(&parts) > MOST, "{parts:?}");
+}
