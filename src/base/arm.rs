@@ -99,11 +99,15 @@ pub enum Removable {
     StandbyFollow,
     /// An import has not ended while what ran before this process was there runs on.
     OlderPrograms,
+    /// What wakes a session's task is the waker of its last turn, or is left anew.
+    WakerLook,
+    /// A read that ended with the task's budget has left its waker nowhere.
+    BudgetLook,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -146,6 +150,8 @@ impl Removable {
         Self::LoginTriggers,
         Self::StandbyFollow,
         Self::OlderPrograms,
+        Self::WakerLook,
+        Self::BudgetLook,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -194,6 +200,8 @@ impl Removable {
             Self::LoginTriggers => "login-triggers",
             Self::StandbyFollow => "standby-follow",
             Self::OlderPrograms => "older-programs",
+            Self::WakerLook => "waker-look",
+            Self::BudgetLook => "budget-look",
         }
     }
 

@@ -61,6 +61,8 @@ pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
     ("login-triggers", include_str!("../logins_pg.rs")),
     ("standby-follow", include_str!("../../src/control/tests/doubles/standby.rs")),
     ("older-programs", include_str!("../engine_mysql/census.rs")),
+    ("waker-look", include_str!("../../src/wire/shared/peer.rs")),
+    ("budget-look", include_str!("../../src/wire/shared/peer.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];
