@@ -103,11 +103,13 @@ pub enum Removable {
     WakerLook,
     /// A read that ended with the task's budget has left its waker nowhere.
     BudgetLook,
+    /// A text is recalled for what it was only under the rules that it was read by.
+    RecallRules,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -152,6 +154,7 @@ impl Removable {
         Self::OlderPrograms,
         Self::WakerLook,
         Self::BudgetLook,
+        Self::RecallRules,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -202,6 +205,7 @@ impl Removable {
             Self::OlderPrograms => "older-programs",
             Self::WakerLook => "waker-look",
             Self::BudgetLook => "budget-look",
+            Self::RecallRules => "recall-rules",
         }
     }
 

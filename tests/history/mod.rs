@@ -63,6 +63,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 30] = [
     ("older-programs", include_str!("../engine_mysql/census.rs")),
     ("waker-look", include_str!("../../src/wire/shared/peer.rs")),
     ("budget-look", include_str!("../../src/wire/shared/peer.rs")),
+    ("recall-rules", include_str!("../../src/sql/recall.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];
