@@ -105,11 +105,17 @@ pub enum Removable {
     DoubleRollback,
     /// An import has not ended while what ran before this process was there runs on.
     OlderPrograms,
+    /// What wakes a session's task is the waker of its last turn, or is left anew.
+    WakerLook,
+    /// A read that ended with the task's budget has left its waker nowhere.
+    BudgetLook,
+    /// A text is recalled for what it was only under the rules that it was read by.
+    RecallRules,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 48] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -155,6 +161,9 @@ impl Removable {
         Self::ShutCommand,
         Self::DoubleRollback,
         Self::OlderPrograms,
+        Self::WakerLook,
+        Self::BudgetLook,
+        Self::RecallRules,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -206,6 +215,9 @@ impl Removable {
             Self::ShutCommand => "shut-command",
             Self::DoubleRollback => "double-rollback",
             Self::OlderPrograms => "older-programs",
+            Self::WakerLook => "waker-look",
+            Self::BudgetLook => "budget-look",
+            Self::RecallRules => "recall-rules",
         }
     }
 

@@ -4,6 +4,7 @@
 //! them.
 
 pub mod admission;
+pub(crate) mod bell;
 pub mod capability;
 pub mod core;
 pub mod drain;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::Notify;
 
 use crate::base::ids::{EngineName, Generation, SessionId};
 use crate::base::run::EngineRun;
 use crate::fence::verdict::Purpose;
+use crate::gate::bell::Bell;
 use crate::gate::shared::SharedWord;
 
 const WRITER: u64 = 1;
@@ -180,7 +180,7 @@ pub struct Slot {
     orders: AtomicU32,
     order_generation: AtomicU64,
     /// Wakes the session's task when an order comes. One for all slots of a session.
-    pub(crate) ordered: Arc<Notify>,
+    pub(crate) ordered: Arc<Bell>,
     card: ArcSwap<Card>,
 }
 
@@ -188,14 +188,14 @@ impl Slot {
     /// A slot without a lease.
     #[must_use]
     pub fn new(id: SessionId, card: Card) -> Self {
-        Self::with_bell(id, card, Arc::new(Notify::new()), None)
+        Self::with_bell(id, card, Arc::new(Bell::default()), None)
     }
 
     /// A slot of a session that has another one: an order at either wakes it.
     pub(super) fn with_bell(
         id: SessionId,
         card: Card,
-        bell: Arc<Notify>,
+        bell: Arc<Bell>,
         bears: Option<Bears>,
     ) -> Self {
         Self {
@@ -355,7 +355,10 @@ impl Slot {
     /// Notes that the engine's last answer told no status, or that a later one has. Whoever sets
     /// it looks at the gate afterwards: a drain closes the gate first and then looks here.
     pub fn set_unsure(&self, unsure: bool) {
-        self.unsure.store(unsure, Ordering::SeqCst);
+        // The session alone writes it: where it is so already, there is nothing to be seen.
+        if self.unsure.load(Ordering::SeqCst) != unsure {
+            self.unsure.store(unsure, Ordering::SeqCst);
+        }
     }
 
     /// Whether a cursor or a suspended portal of this session is open: rows that its client hasn't
@@ -392,7 +395,7 @@ impl Slot {
     pub fn order(&self, order: Order, before: Generation) {
         self.order_generation.fetch_max(before.0, Ordering::SeqCst);
         self.orders.fetch_or(order.0, Ordering::SeqCst);
-        self.ordered.notify_one();
+        self.ordered.ring();
     }
 
     /// Takes the orders given so far, with the generation below which they hold.

@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use super::dialect::PgLexing;
 use super::lexer::{Lexer, Scan, Token, TokenKind, Unlexable};
 use super::mysql::MyLexer;
+use super::recall::Holes;
 use super::statement::Classified;
 
 /// First words of statements whose class never depends on a literal.
@@ -88,18 +89,22 @@ impl KeyMaker {
         Self { low: RandomState::new(), high: RandomState::new() }
     }
 
-    /// The key of a text; `oversized` texts are judged by their verbs only, so they have keys of
-    /// their own.
+    /// The key of a text, and where it has literals that the key leaves out (`holes`). `oversized`
+    /// texts are judged by their verbs only, so they have keys of their own.
     pub(super) fn key(
         &self,
         text: &[u8],
         lexing: PgLexing,
         oversized: bool,
+        holes: &mut Holes,
     ) -> Result<Key, Unlexable> {
-        match self.pass(text, lexing, oversized, false)? {
-            Some(key) => Ok(key),
-            None => self.pass(text, lexing, oversized, true)?.ok_or(Unlexable),
+        holes.clear();
+        if let Some(key) = self.pass(text, lexing, (oversized, false), holes)? {
+            holes.blind = true;
+            return Ok(key);
         }
+        holes.clear();
+        self.pass(text, lexing, (oversized, true), holes)?.ok_or(Unlexable)
     }
 
     /// The key of a MySQL text, and whether it holds an executable comment. Everything the rules
@@ -109,19 +114,24 @@ impl KeyMaker {
         text: &[u8],
         lexer: &MyLexer<'_>,
         oversized: bool,
+        holes: &mut Holes,
     ) -> Result<(Key, bool), Unlexable> {
         let rules = lexer.rules();
-        let pass = |keep: bool| {
+        let mut pass = |keep: bool| {
+            holes.clear();
             let mut feed = Feed::new(self.low.build_hasher(), self.high.build_hasher());
             // PostgreSQL's keys begin with a zero or a one.
             feed.bytes(&[2 + u8::from(keep), u8::from(oversized)]);
             feed.bytes(&rules);
             let mut scan = lexer.clone();
-            let key = mysql_pass(feed, &mut scan, text, keep)?;
+            let key = mysql_pass(feed, (&mut scan, holes), text, keep)?;
             Ok(key.map(|key| (key, scan.saw_executable())))
         };
         match pass(false)? {
-            Some(found) => Ok(found),
+            Some(found) => {
+                holes.blind = true;
+                Ok(found)
+            }
             None => pass(true)?.ok_or(Unlexable),
         }
     }
@@ -131,8 +141,8 @@ impl KeyMaker {
         &self,
         text: &[u8],
         lexing: PgLexing,
-        oversized: bool,
-        keep: bool,
+        (oversized, keep): (bool, bool),
+        holes: &mut Holes,
     ) -> Result<Option<Key>, Unlexable> {
         let mut feed = Feed::new(self.low.build_hasher(), self.high.build_hasher());
         // How a kept literal reads depends on the rules; a collapsed one has none.
@@ -149,6 +159,9 @@ impl KeyMaker {
             at_start =
                 token.kind == TokenKind::Semicolon || (at_start && token.kind == TokenKind::Open);
             let collapses = !keep && token.kind.is_literal();
+            if collapses {
+                holes.note(&token, text);
+            }
             // `1, 2, 3` counts as one literal: lists differ in length from call to call.
             if !keep && token.kind == TokenKind::Comma && after_literal && !comma_waits {
                 comma_waits = true;
@@ -175,7 +188,7 @@ impl KeyMaker {
 /// right behind a word decides what is called, so it is in the key, too.
 fn mysql_pass(
     mut feed: Feed,
-    scan: &mut MyLexer<'_>,
+    (scan, holes): (&mut MyLexer<'_>, &mut Holes),
     text: &[u8],
     keep: bool,
 ) -> Result<Option<Key>, Unlexable> {
@@ -190,6 +203,9 @@ fn mysql_pass(
         at_start =
             token.kind == TokenKind::Semicolon || (at_start && token.kind == TokenKind::Open);
         let collapses = !keep && token.kind.is_literal();
+        if collapses {
+            holes.note(&token, text);
+        }
         // `1, 2, 3` counts as one literal: lists differ in length from call to call.
         if !keep && token.kind == TokenKind::Comma && after_literal && !comma_waits {
             comma_waits = true;
@@ -432,6 +448,11 @@ impl Cache {
         self.stats
     }
 
+    /// A text was recalled as it stands (`recall.rs`): a hit without a look.
+    pub(super) const fn recalled(&mut self) {
+        self.stats.hits += 1;
+    }
+
     fn group(&mut self, key: Key) -> &mut [Option<Slot>] {
         let groups = self.slots.len() / WAYS;
         if groups == 0 {
@@ -477,7 +498,9 @@ mod tests {
 
     fn same(one: &str, other: &str) -> bool {
         let maker = KeyMaker::new();
-        let key = |text: &str| maker.key(text.as_bytes(), PgLexing::STANDARD, false).unwrap();
+        let key = |text: &str| {
+            maker.key(text.as_bytes(), PgLexing::STANDARD, false, &mut Holes::default()).unwrap()
+        };
         key(one) == key(other)
     }
 
@@ -520,7 +543,10 @@ mod tests {
 
     #[test]
     fn keys_differ_between_processes_and_classifiers() {
-        let key = || KeyMaker::new().key(b"select 1", PgLexing::STANDARD, false).unwrap();
+        let key = || {
+            let mut holes = Holes::default();
+            KeyMaker::new().key(b"select 1", PgLexing::STANDARD, false, &mut holes).unwrap()
+        };
         assert_ne!(key(), key());
     }
 

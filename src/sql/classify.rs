@@ -28,6 +28,7 @@ use super::cache::{Cache, CacheStats, KeyMaker};
 use super::dialect::{Lexing, PgLexing};
 use super::lexer::{Lexer, TokenKind, Unlexable};
 use super::mysql::{self, Executable, MyLexer, MyLexing, Reading};
+use super::recall::{Holes, Recall, Rules};
 use super::statement::{Classified, Detail, Part, Shape, StatementClass, Sum};
 use super::trusted::Trusted;
 use crate::base::arm::{Removable, removed};
@@ -228,6 +229,7 @@ pub struct Classifier {
     others: Vec<Arc<Trusted>>,
     keys: KeyMaker,
     cache: Cache,
+    recall: Recall,
 }
 
 impl Classifier {
@@ -236,7 +238,8 @@ impl Classifier {
     #[must_use]
     pub fn new(trusted: Arc<Trusted>, cache_entries: usize) -> Self {
         let cache = Cache::new(cache_entries.min(CACHE_ENTRIES_MAX));
-        Self { trusted, others: Vec::new(), keys: KeyMaker::new(), cache }
+        let recall = Recall::new(cache_entries);
+        Self { trusted, others: Vec::new(), keys: KeyMaker::new(), cache, recall }
     }
 
     /// Says which major version the engine has that the next texts are for: its built-in functions
@@ -260,21 +263,51 @@ impl Classifier {
     ///
     /// A text the engine can't read either (an open string, brackets that don't match, bytes the
     /// encoding may hide a quote in) is `unprovable` with every effect assumed. A program already
-    /// seen costs one pass over its text and no allocation.
+    /// seen costs one comparison where only plain literals differ (`recall.rs`), else one pass over
+    /// its text, and no allocation.
     pub fn classify(&mut self, text: &[u8], lexing: impl Into<Lexing>) -> Classified {
-        match lexing.into() {
-            Lexing::Postgres(rules) => self.classify_postgres(text, rules),
-            Lexing::MySql(rules) => self.classify_mysql(text, rules),
+        let lexing = lexing.into();
+        let rules = Rules { lexing, engine_major: self.trusted.engine_major() };
+        if let Some(known) = self.recall.find(text, rules) {
+            self.cache.recalled();
+            return known;
         }
+        self.read(text, rules)
     }
 
-    /// Reads a MySQL text in every way its engine may, and takes the stricter answer.
-    fn classify_mysql(&mut self, text: &[u8], rules: MyLexing) -> Classified {
+    /// Whether a text is answered without being read.
+    #[cfg(test)]
+    pub(super) fn recalls(&mut self, text: &[u8], lexing: Lexing) -> bool {
+        let rules = Rules { lexing, engine_major: self.trusted.engine_major() };
+        self.recall.find(text, rules).is_some()
+    }
+
+    /// The long way. What the cache knew already is remembered as it stands: it came before.
+    fn read(&mut self, text: &[u8], rules: Rules) -> Classified {
+        let (hits, mut holes) = (self.cache.stats().hits, Holes::default());
+        let (found, once) = match rules.lexing {
+            Lexing::Postgres(lexing) => (self.classify_postgres(text, lexing, &mut holes), true),
+            Lexing::MySql(lexing) => self.classify_mysql(text, lexing, &mut holes),
+        };
+        if once && self.cache.stats().hits > hits {
+            self.recall.keep(text, rules, &holes, &found);
+        }
+        found
+    }
+
+    /// Reads a MySQL text in every way its engine may, and takes the stricter answer. Says whether
+    /// there was only one, by which it can be remembered.
+    fn classify_mysql(
+        &mut self,
+        text: &[u8],
+        rules: MyLexing,
+        holes: &mut Holes,
+    ) -> (Classified, bool) {
         if removed(Removable::Classifier) {
-            return believed();
+            return (believed(), false);
         }
         if rules.hides(text) {
-            return Classified::unreadable_mysql();
+            return (Classified::unreadable_mysql(), false);
         }
         let oversized = text.len() > MAX_PROVABLE_TEXT;
         let mut answer: Option<Classified> = None;
@@ -284,22 +317,32 @@ impl Classifier {
                 None => found,
             });
         };
+        let mut ways = 0;
         for reading in mysql::readings(rules, text) {
-            let (found, executable) = self.read_mysql(text, reading, oversized);
+            let (found, executable) = self.read_mysql(text, reading, oversized, holes);
             add(found);
+            ways += 1;
             if executable {
                 for executable in [Executable::Always, Executable::Never] {
-                    add(self.read_mysql(text, Reading { executable, ..reading }, oversized).0);
+                    let reading = Reading { executable, ..reading };
+                    add(self.read_mysql(text, reading, oversized, holes).0);
+                    ways += 1;
                 }
             }
         }
-        answer.unwrap_or_else(Classified::unreadable_mysql)
+        (answer.unwrap_or_else(Classified::unreadable_mysql), ways == 1)
     }
 
     /// One reading of a MySQL text, and whether it holds an executable comment.
-    fn read_mysql(&mut self, text: &[u8], reading: Reading, oversized: bool) -> (Classified, bool) {
+    fn read_mysql(
+        &mut self,
+        text: &[u8],
+        reading: Reading,
+        oversized: bool,
+        holes: &mut Holes,
+    ) -> (Classified, bool) {
         let lexer = MyLexer::new(text, reading);
-        let Ok((key, executable)) = self.keys.mysql_key(text, &lexer, oversized) else {
+        let Ok((key, executable)) = self.keys.mysql_key(text, &lexer, oversized, holes) else {
             return (Classified::unreadable_mysql(), false); // nothing is stricter
         };
         if let Some(known) = self.cache.find(key) {
@@ -311,7 +354,12 @@ impl Classifier {
         (found, executable)
     }
 
-    fn classify_postgres(&mut self, text: &[u8], lexing: PgLexing) -> Classified {
+    fn classify_postgres(
+        &mut self,
+        text: &[u8],
+        lexing: PgLexing,
+        holes: &mut Holes,
+    ) -> Classified {
         if removed(Removable::Classifier) {
             return believed();
         }
@@ -319,7 +367,7 @@ impl Classifier {
             return Classified::unreadable(speaks_of_databases(text));
         }
         let oversized = text.len() > MAX_PROVABLE_TEXT;
-        let Ok(key) = self.keys.key(text, lexing, oversized) else {
+        let Ok(key) = self.keys.key(text, lexing, oversized, holes) else {
             return Classified::unreadable(false); // the engine refuses this text whole
         };
         // Keys are keyed hashes: the version may stand in any of their bits.

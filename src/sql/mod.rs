@@ -24,6 +24,7 @@ mod fingerprint;
 pub mod fuzzing;
 mod lexer;
 mod mysql;
+mod recall;
 mod statement;
 mod trusted;
 

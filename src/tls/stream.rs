@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{client, server};
 
@@ -51,6 +51,21 @@ impl Stream {
     pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
         settle(&tcp)?;
         Ok(Self::Plain(tcp))
+    }
+
+    /// Whether the runtime has nothing to be read on it: no byte, no end, no error. One load; it
+    /// asks neither the system nor the task's budget, and leaves no waker. With TLS always false:
+    /// what was read and not yet decrypted doesn't show.
+    #[must_use]
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        // Answers by what the runtime knows, and takes nothing away where it answers "ready".
+        let nothing = || Ok(());
+        match self {
+            Self::Plain(tcp) => tcp.try_io(Interest::READABLE, nothing).is_err(),
+            Self::Unix(unix) => unix.try_io(Interest::READABLE, nothing).is_err(),
+            Self::ServerTls(_) | Self::ClientTls(_) => false,
+        }
     }
 
     pub(super) fn server_tls(tls: server::TlsStream<TcpStream>) -> Self {

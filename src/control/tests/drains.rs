@@ -467,7 +467,7 @@ async fn force_orders_the_session_with_the_drains_generation() {
     let quiet = rig.seat(2, 12);
     let drain = rig.spawn(acquire(1, 1, policy(0, OnDeadline::ForceRollback)));
     // The session, as wire would: it gets the order, rolls back, and sees the engine's answer.
-    seat.slot().ordered.notified().await;
+    seat.slot().ordered.rung().await;
     let (order, before) = seat.slot().take_orders();
     assert!(order.has(Order::ROLL_BACK));
     assert!(lease.stamp().generation < before);

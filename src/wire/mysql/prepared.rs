@@ -8,6 +8,7 @@
 //! Pure; used by `conversation.rs` and its two directions. It keeps no texts.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::base::ids::Namespace;
 use crate::base::limits;
@@ -15,6 +16,28 @@ use crate::sql::{Classified, MyEncoding, MyFlavour, MyLexing};
 
 /// The number that means "the statement prepared last" (MariaDB).
 const LAST: u32 = u32::MAX;
+
+/// Hashes the numbers of statements, which each EXECUTE looks up. The engine counts them up: no
+/// client can choose some that fall together, so the hash needn't be keyed.
+#[derive(Debug, Default, Clone, Copy)]
+struct ByNumber(u64);
+
+impl Hasher for ByNumber {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        let mixed = self.0.rotate_left(32) ^ u64::from(number);
+        self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What is remembered of one statement.
 #[derive(Debug, Clone)]
@@ -55,7 +78,7 @@ impl Known {
 /// Prepared statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    by_number: HashMap<u32, Known>,
+    by_number: HashMap<u32, Known, BuildHasherDefault<ByNumber>>,
     /// By SQL PREPARE: plain ASCII names in lower case, of at most 64 bytes. One that isn't here is
     /// nobody's, or may be one of several.
     by_name: HashMap<Box<str>, Known>,

@@ -12,7 +12,7 @@
 //! Called by `session.rs`. It decides nothing about statements.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -34,7 +34,7 @@ use crate::wire::mysql::refusal;
 use crate::wire::shared::desk::{self, WorkerDesk};
 use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
-use crate::wire::shared::peer::{self, behind, poll_read};
+use crate::wire::shared::peer::{self, Turns, behind};
 use crate::wire::shared::waiting::Parting;
 
 /// Why a session is ended, for its client.
@@ -135,10 +135,15 @@ impl Relay {
     /// abandoned.
     pub(crate) async fn run(mut self: Box<Self>) -> End {
         let bell = Arc::clone(&self.conversation.seats.home().slot().ordered);
+        let (mut turns, mut listens) = (Turns::default(), false);
         loop {
-            let mut ordered = pin!(bell.notified());
             let end = poll_fn(|cx| {
-                if ordered.as_mut().poll(cx).is_ready() {
+                if turns.has_new_waker(cx) {
+                    listens = false;
+                    self.client.disarm();
+                    self.engine.disarm();
+                }
+                if bell.poll(cx, &mut listens).is_ready() {
                     return Poll::Ready(None);
                 }
                 match desk::lend(|desk| self.poll_step(cx, desk)) {
@@ -383,7 +388,7 @@ impl Relay {
 
     /// False when there is nothing to read now.
     fn read_engine(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
-        let count = match poll_read(&mut self.engine.stream, cx, &mut desk.scratch) {
+        let count = match self.engine.poll_read(cx, &mut desk.scratch) {
             Poll::Pending => return false,
             Poll::Ready(Ok(count)) if count > 0 => count,
             Poll::Ready(Ok(_) | Err(_)) => {
@@ -393,12 +398,11 @@ impl Relay {
             }
         };
         let fresh = desk.scratch.get(..count).unwrap_or_default();
-        let held = std::mem::take(&mut self.engine.held);
-        if held.is_empty() {
+        if self.engine.held.is_empty() {
             let consumed = self.sort_engine(cx, fresh);
-            self.engine.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
+            self.engine.hold(fresh.get(consumed..).unwrap_or_default());
         } else {
-            let mut all = held;
+            let mut all = std::mem::take(&mut self.engine.held);
             all.extend_from_slice(fresh);
             let consumed = self.sort_engine(cx, &all);
             self.engine.held = behind(all, consumed);
@@ -452,7 +456,7 @@ impl Relay {
 
     /// False when there is nothing to read now.
     fn read_client(&mut self, cx: &mut Context<'_>, desk: &mut WorkerDesk) -> bool {
-        let count = match poll_read(&mut self.client.stream, cx, &mut desk.scratch) {
+        let count = match self.client.poll_read(cx, &mut desk.scratch) {
             Poll::Pending => return false,
             Poll::Ready(Ok(count)) if count > 0 => count,
             Poll::Ready(Ok(_) | Err(_)) => {
@@ -479,12 +483,11 @@ impl Relay {
         let WorkerDesk { scratch, classifier, counters, .. } = desk;
         let fresh = scratch.get(..count).unwrap_or_default();
         let mut tools = Desk { classifier, now_ms, counters };
-        let held = std::mem::take(&mut self.client.held);
-        if held.is_empty() {
+        if self.client.held.is_empty() {
             let consumed = self.sort_client_chunk(cx, &mut tools, fresh);
-            self.client.held = BytesMut::from(fresh.get(consumed..).unwrap_or_default());
+            self.client.hold(fresh.get(consumed..).unwrap_or_default());
         } else {
-            let mut all = held;
+            let mut all = std::mem::take(&mut self.client.held);
             all.extend_from_slice(fresh);
             let consumed = self.sort_client_chunk(cx, &mut tools, &all);
             self.client.held = behind(all, consumed);

@@ -685,8 +685,10 @@ impl Conversation {
             if let Some(lease) = self.lease.take() {
                 lease.answered();
             }
-            for (_, lease) in self.elsewhere.drain() {
-                lease.answered();
+            if !self.elsewhere.is_empty() {
+                for (_, lease) in self.elsewhere.drain() {
+                    lease.answered();
+                }
             }
             self.bearing_goes_on();
         } else if let Some(lease) = &mut self.lease {

@@ -447,7 +447,7 @@ impl Owed {
     }
 
     fn take(&mut self, at: usize) -> Option<Entry> {
-        let entry = self.entries.remove(at)?;
+        let entry = if at == 0 { self.entries.pop_front() } else { self.entries.remove(at) }?;
         self.programs -= usize::from(!entry.is_lone());
         Some(entry)
     }

@@ -137,6 +137,8 @@ pub(crate) struct Prepared {
     pending: VecDeque<(u64, Change)>,
     /// What the Parses among these mean, by name: looked up at every Bind.
     coming: HashMap<Box<[u8]>, Coming>,
+    /// The same of the unnamed statement, which most pipelines parse anew.
+    coming_unnamed: Option<Coming>,
     /// Pipelines with changes that came when too many were pending already, and how many each has.
     /// While there are any, no name is known; and all are forgotten with the last of them.
     unseen: VecDeque<(u64, u64)>,
@@ -160,6 +162,21 @@ struct Coming {
     last: (u64, Known),
     /// What earlier ones, of whichever pipeline, may mean.
     earlier: Option<Known>,
+}
+
+impl Coming {
+    /// One more, in front of which these stand.
+    fn add(&mut self, last: (u64, Known)) {
+        self.count += 1;
+        let before = std::mem::replace(&mut self.last, last).1;
+        self.earlier = either(self.earlier, Some(before));
+    }
+
+    /// The oldest is over: whether it was the last.
+    const fn is_last(&mut self) -> bool {
+        self.count -= 1;
+        self.count == 0
+    }
 }
 
 /// What a pipeline that wasn't answered binds to the unnamed portal.
@@ -218,14 +235,15 @@ impl Prepared {
         }
         if let Change::Parse(name, known) = &change {
             let last = (pipeline, *known);
-            self.coming
-                .entry(name.clone())
-                .and_modify(|coming| {
-                    coming.count += 1;
-                    let before = std::mem::replace(&mut coming.last, last).1;
-                    coming.earlier = either(coming.earlier, Some(before));
-                })
-                .or_insert(Coming { count: 1, last, earlier: None });
+            let first = Coming { count: 1, last, earlier: None };
+            if !name.is_empty() {
+                let coming = self.coming.entry(name.clone());
+                coming.and_modify(|coming| coming.add(last)).or_insert(first);
+            } else if let Some(coming) = &mut self.coming_unnamed {
+                coming.add(last);
+            } else {
+                self.coming_unnamed = Some(first);
+            }
         }
         self.pending.push_back((pipeline, change));
     }
@@ -233,13 +251,11 @@ impl Prepared {
     /// The oldest change of all that are pending has happened, or never will.
     fn pop(&mut self) -> Option<Change> {
         let (_, change) = self.pending.pop_front()?;
-        if let Change::Parse(name, _) = &change
-            && let Some(coming) = self.coming.get_mut(name)
-        {
-            coming.count -= 1;
-            if coming.count == 0 {
-                self.coming.remove(name);
-            }
+        let Change::Parse(name, _) = &change else { return Some(change) };
+        if name.is_empty() {
+            self.coming_unnamed.take_if(Coming::is_last);
+        } else if self.coming.get_mut(name).is_some_and(Coming::is_last) {
+            self.coming.remove(name);
         }
         Some(change)
     }
@@ -326,7 +342,11 @@ impl Prepared {
         let by_sql = self.by_sql.get(name).copied().into_iter().chain(self.by_sql_beyond);
         let by_sql = by_sql.reduce(StatementClass::strongest).map(Known::by_sql);
         let meaning = either(settled, by_sql);
-        match self.coming.get(name) {
+        let coming = match name {
+            [] => self.coming_unnamed.as_ref(),
+            name => self.coming.get(name),
+        };
+        match coming {
             // In the same pipeline an earlier failure skips the Bind as well.
             Some(coming) if coming.last.0 == pipeline => Some(coming.last.1),
             // It may be one that isn't remembered.
