@@ -152,7 +152,18 @@ impl PgEngine {
 
     /// As [`PgEngine::see`], and refuses to go on when the engine hides other roles' sessions.
     async fn see_all(&self, control: &mut Control) -> Result<Seen, EngineError> {
-        let seen = self.see(control).await?;
+        let rows = control.rows("identity", IDENTITY, &[]).await?;
+        self.sees_all(control, rows)
+    }
+
+    /// As [`PgEngine::see_all`], of the rows that [`IDENTITY`] was answered with.
+    fn sees_all(
+        &self,
+        control: &Control,
+        rows: Vec<tokio_postgres::Row>,
+    ) -> Result<Seen, EngineError> {
+        let row = control.single("identity", rows)?;
+        let seen = Seen::of(&row).map_err(|e| control.odd("identity", &e))?;
         if seen.sees_all {
             return Ok(seen);
         }

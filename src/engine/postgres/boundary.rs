@@ -8,7 +8,10 @@
 //! With synchronous standbys configured and absent, the engine ends the wait at its statement
 //! timeout and calls the commit done: the boundary is then durable on this engine alone.
 
-use super::{PgEngine, micros};
+use tokio_postgres::types::Type;
+
+use super::connect::Question;
+use super::{IDENTITY, PgEngine, Seen, micros};
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::engine::boundary::Boundary;
 use crate::engine::error::EngineError;
@@ -46,12 +49,17 @@ impl PgEngine {
         })
         .to_string();
         let mut control = self.connections.control(self.database_of(namespace)?).await?;
-        let row = control.row(what, MARK, &[&MARKER_PREFIX, &text]).await?;
+        let marks = [(&MARKER_PREFIX as _, Type::TEXT), (&text as _, Type::TEXT)];
+        // The marker is committed before the engine reads what comes behind it.
+        let questions: [Question<'_>; 3] = [(MARK, &marks), (FLUSHED, &[]), (IDENTITY, &[])];
+        let [marked, flushed, seen] = control.pipelined(what, questions).await?;
+        let row = control.single(what, marked)?;
         let marker: String = row.try_get(0).map_err(|e| control.odd(what, &e))?;
-        let row = control.row(what, FLUSHED, &[]).await?;
+        let row = control.single(what, flushed)?;
         let flushed: String = row.try_get(0).map_err(|e| control.odd(what, &e))?;
         let at = EngineTime(row.try_get(1).map_err(|e| control.odd(what, &e))?);
-        let seen = self.see(&mut control).await?;
+        let row = control.single(what, seen)?;
+        let seen = Seen::of(&row).map_err(|e| control.odd(what, &e))?;
         let parse = |text: &str| {
             Lsn::parse(text).ok_or_else(|| self.unexpected(what, format!("log position {text:?}")))
         };

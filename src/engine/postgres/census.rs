@@ -14,16 +14,22 @@
 //! 4. `pg_prepared_xacts` last: a transaction that was prepared is visible there before its virtual
 //!    id is released, so what step 2 missed by a PREPARE is found here.
 //!
+//! The four are sent in one go: a connection's backend runs what it is sent one statement behind
+//! the other, and commits each before it reads the next, so their order is the engine's and no
+//! answer is needed for the next question. What an engine that turns out to be another one, or a
+//! standby, has answered to steps 2 to 4 is thrown away unread.
+//!
 //! All facts that must hold (gone, ended) are final for the things named by the cutoff; the rest
 //! (nobody writes just now) is a sample, which is why the drain asks again after the boundary.
 
 use std::collections::HashMap;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
-use super::connect::Control;
+use super::connect::{Control, Question};
 use super::judge::{Backend, Observed, Prepared, judge};
-use super::{PgEngine, micros};
+use super::{IDENTITY, PgEngine, Seen, micros};
 use crate::base::ids::Namespace;
 use crate::base::limits::STATEMENT_CHARS_MAX;
 use crate::engine::census::{CensusOutcome, Cutoff, CutoffEntry, ProxyView};
@@ -73,12 +79,12 @@ impl PgEngine {
     /// can be fenced.
     pub async fn cutoff(&self, namespace: &Namespace) -> Result<Cutoff, EngineError> {
         let mut control = self.connections.control(self.database_of(namespace)?).await?;
-        let seen = self.see_all(&mut control).await?;
+        let (seen, rows) = self.look(&mut control).await?;
         if seen.identity.in_recovery {
             let words = format!("it is a standby; {namespace} can be fenced at its primary only");
             return Err(self.unexpected("cutoff", words));
         }
-        let observed = self.observe(&mut control).await?;
+        let observed = self.observed(&control, rows)?;
         let entries = observed.open_transactions().into_iter().map(entry).collect();
         Ok(Cutoff { namespace: namespace.clone(), identity: seen.identity, at: seen.now, entries })
     }
@@ -97,7 +103,7 @@ impl PgEngine {
         view: &ProxyView,
     ) -> Result<CensusOutcome, EngineError> {
         let mut control = self.connections.control(self.database_of(&cutoff.namespace)?).await?;
-        let seen = self.see_all(&mut control).await?;
+        let (seen, rows) = self.look(&mut control).await?;
         if let Some(words) = cutoff.identity.difference(&seen.identity) {
             return Err(EngineError::Changed {
                 engine: self.name().clone(),
@@ -106,29 +112,51 @@ impl PgEngine {
                 now: Box::new(seen.identity),
             });
         }
-        let observed = self.observe(&mut control).await?;
+        let observed = self.observed(&control, rows)?;
         Ok(judge(cutoff, view, &observed, seen.identity, seen.now))
+    }
+
+    /// Steps 1 to 4 of the header, 2 to 4 unread.
+    async fn look(&self, control: &mut Control) -> Result<(Seen, [Vec<Row>; 3]), EngineError> {
+        let cut = [(&STATEMENT_CHARS_MAX as _, Type::INT4)];
+        let questions: [Question<'_>; 4] =
+            [(IDENTITY, &[]), (TRANSACTIONS, &[]), (BACKENDS, &cut), (PREPARED, &[])];
+        let [seen, transactions, backends, prepared] =
+            control.pipelined("census", questions).await?;
+        Ok((self.sees_all(control, seen)?, [transactions, backends, prepared]))
     }
 
     /// Steps 2 to 4 of the header.
     pub(super) async fn observe(&self, control: &mut Control) -> Result<Observed, EngineError> {
+        let cut = [(&STATEMENT_CHARS_MAX as _, Type::INT4)];
+        let questions: [Question<'_>; 3] = [(TRANSACTIONS, &[]), (BACKENDS, &cut), (PREPARED, &[])];
+        let rows = control.pipelined("census", questions).await?;
+        self.observed(control, rows)
+    }
+
+    /// Reads the answers to steps 2 to 4.
+    fn observed(
+        &self,
+        control: &Control,
+        [running, present, prepared_rows]: [Vec<Row>; 3],
+    ) -> Result<Observed, EngineError> {
         let what = "census";
-        let odd = |control: &Control, e: tokio_postgres::Error| control.odd(what, &e);
+        let odd = |e: tokio_postgres::Error| control.odd(what, &e);
         let mut transactions = Vec::new();
-        for row in control.rows(what, TRANSACTIONS, &[]).await? {
+        for row in running {
             let read = || Ok((row.try_get(0)?, row.try_get(1)?));
-            transactions.push(read().map_err(|e| odd(control, e))?);
+            transactions.push(read().map_err(odd)?);
         }
         let mut backends = HashMap::new();
-        for row in control.rows(what, BACKENDS, &[&STATEMENT_CHARS_MAX]).await? {
-            let mut backend = backend(&row).map_err(|e| odd(control, e))?;
+        for row in present {
+            let mut backend = backend(&row).map_err(odd)?;
             backend.own = backend.backend_start.is_some_and(|backend_start| {
                 self.connections.is_own(BackendKey { pid: backend.pid, backend_start })
             });
             backends.insert(backend.pid, backend);
         }
         let mut prepared = Vec::new();
-        for row in control.rows(what, PREPARED, &[]).await? {
+        for row in prepared_rows {
             let read = || {
                 Ok(Prepared {
                     gid: row.try_get(0)?,
@@ -136,7 +164,7 @@ impl PgEngine {
                     at: EngineTime(row.try_get(2)?),
                 })
             };
-            prepared.push(read().map_err(|e| odd(control, e))?);
+            prepared.push(read().map_err(odd)?);
         }
         Ok(Observed { transactions, backends, prepared })
     }

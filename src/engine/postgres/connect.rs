@@ -6,11 +6,17 @@
 //!
 //! Called by the other files of this folder. It runs no statement of its own beyond settling a new
 //! connection, and never repeats a caller's statement.
+//!
+//! A question is one round trip: its parameters' types are given with it, and no prepared statement
+//! is left. Questions of which none needs another's answer are sent in one go
+//! ([`Control::pipelined`]). The engine still runs them one behind the other, each to its end and
+//! in a transaction of its own, before it reads the next, so whatever rests on their order stands.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,7 +24,7 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 
 use super::micros;
@@ -31,8 +37,11 @@ use crate::telemetry::spawn::spawn_named;
 use crate::tls::client::Encrypted;
 use crate::tls::{ClientConnector, TlsError, TlsMode};
 
-/// Parameters of a query.
-pub(super) type Params<'p> = &'p [&'p (dyn ToSql + Sync)];
+/// Parameters of a query, each with the type that the query takes it as.
+pub(super) type Params<'p> = &'p [(&'p (dyn ToSql + Sync), Type)];
+
+/// A query with its parameters.
+pub(super) type Question<'q> = (&'q str, Params<'q>);
 
 /// All control connections to one engine.
 pub(super) struct Connections {
@@ -206,8 +215,14 @@ impl Connections {
         });
         let user = &self.settings.user;
         let as_ourselves = format!("SET SESSION AUTHORIZATION {}; SET ROLE NONE", quoted(user));
-        client.batch_execute(&as_ourselves).await.map_err(|e| fail(&e))?;
-        let row = client.query_one(SETTLE, &[]).await.map_err(|e| fail(&e))?;
+        // In one go; the second runs behind the first, and counts only where that one did.
+        let (ourselves, settled) = tokio::join!(
+            biased;
+            client.batch_execute(&as_ourselves),
+            client.query_typed_one(SETTLE, &[]),
+        );
+        ourselves.map_err(|e| fail(&e))?;
+        let row = settled.map_err(|e| fail(&e))?;
         let read = || -> Result<BackendKey, tokio_postgres::Error> {
             Ok(BackendKey { pid: row.try_get(0)?, backend_start: EngineTime(row.try_get(1)?) })
         };
@@ -316,7 +331,19 @@ impl Control {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, EngineError> {
-        let bound = answer_bound(self.statement_timeout);
+        let [rows] = self.pipelined(what, [(sql, params)]).await?;
+        Ok(rows)
+    }
+
+    /// Sends all questions in one go; the engine runs them in their order, each in a transaction of
+    /// its own. One that fails stops none of the others, and is the error of all: the first's.
+    pub(super) async fn pipelined<const N: usize>(
+        &mut self,
+        what: &'static str,
+        questions: [Question<'_>; N],
+    ) -> Result<[Vec<Row>; N], EngineError> {
+        let each = u32::try_from(N).unwrap_or(u32::MAX);
+        let bound = answer_bound(self.statement_timeout.saturating_mul(each));
         let Some(session) = &self.slot.session else {
             return Err(EngineError::Unreachable {
                 engine: self.engine.clone(),
@@ -324,8 +351,12 @@ impl Control {
                 words: "an earlier statement of this question broke the connection".to_owned(),
             });
         };
-        match tokio::time::timeout(bound, session.client.query(sql, params)).await {
-            Ok(Ok(rows)) => Ok(rows),
+        match tokio::time::timeout(bound, in_order(&session.client, questions)).await {
+            Ok(Ok(answers)) => answers.try_into().map_err(|_| EngineError::Unexpected {
+                engine: self.engine.clone(),
+                what,
+                words: "a question was not answered".to_owned(),
+            }),
             Ok(Err(error)) => {
                 let error = translate(&self.engine, what, self.statement_timeout, &error);
                 if matches!(error, EngineError::Unreachable { .. }) {
@@ -348,7 +379,16 @@ impl Control {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Row, EngineError> {
-        let mut rows = self.rows(what, sql, params).await?;
+        let rows = self.rows(what, sql, params).await?;
+        self.single(what, rows)
+    }
+
+    /// The row of a query that must return exactly one.
+    pub(super) fn single(
+        &self,
+        what: &'static str,
+        mut rows: Vec<Row>,
+    ) -> Result<Row, EngineError> {
         match (rows.pop(), rows.len()) {
             (Some(row), 0) => Ok(row),
             (_, rest) => Err(EngineError::Unexpected {
@@ -363,6 +403,31 @@ impl Control {
     pub(super) fn odd(&self, what: &'static str, error: &tokio_postgres::Error) -> EngineError {
         EngineError::Unexpected { engine: self.engine.clone(), what, words: words(error) }
     }
+}
+
+/// Asks all questions on one connection, and waits for all answers. A question is sent when its
+/// future is first polled, so the first round of polling sends them in their order.
+async fn in_order<const N: usize>(
+    client: &Client,
+    questions: [Question<'_>; N],
+) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
+    let mut asked = questions.map(|(sql, params)| Box::pin(client.query_typed(sql, params)));
+    let mut answers = [const { None }; N];
+    poll_fn(|context| {
+        let mut waiting = false;
+        for (ask, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_some() {
+                continue;
+            }
+            match ask.as_mut().poll(context) {
+                Poll::Ready(done) => *answer = Some(done),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }
 
 /// Sorts a driver's error into our families.

@@ -6,7 +6,10 @@
 //! census says. Called by `control`, which bounds and records it. Cancelling one statement
 //! (CancelRequest) is not here: it needs the session's secret, which `wire` has.
 
-use super::{PgEngine, micros};
+use tokio_postgres::types::Type;
+
+use super::connect::Question;
+use super::{IDENTITY, PgEngine, micros};
 use crate::base::limits::STATEMENT_CHARS_MAX;
 use crate::engine::error::EngineError;
 use crate::engine::identity::{BackendKey, EngineTime};
@@ -99,7 +102,7 @@ impl PgEngine {
     async fn signal(&self, backend: BackendKey) -> Result<Terminated, EngineError> {
         let database = self.connections.settings().database.clone();
         let mut control = self.connections.control(&database).await?;
-        let params = [&backend.pid as _, &backend.backend_start.0 as _];
+        let params = [(&backend.pid as _, Type::INT4), (&backend.backend_start.0 as _, Type::INT8)];
         let rows = control.rows(ENDING, TERMINATE, &params).await?;
         let sent = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose();
         match sent.map_err(|e| control.odd(ENDING, &e))? {
@@ -116,8 +119,10 @@ impl PgEngine {
         let what = "activity";
         let database = self.connections.settings().database.clone();
         let mut control = self.connections.control(&database).await?;
-        self.see_all(&mut control).await?;
-        let rows = control.rows(what, ACTIVITY, &[&pids, &STATEMENT_CHARS_MAX]).await?;
+        let params = [(&pids as _, Type::INT4_ARRAY), (&STATEMENT_CHARS_MAX as _, Type::INT4)];
+        let questions: [Question<'_>; 2] = [(IDENTITY, &[]), (ACTIVITY, &params)];
+        let [seen, rows] = control.pipelined(what, questions).await?;
+        self.sees_all(&control, seen)?;
         rows.iter().map(|row| activity(row).map_err(|e| control.odd(what, &e))).collect()
     }
 }
