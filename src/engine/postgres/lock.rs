@@ -5,6 +5,14 @@
 //! aren't touched. The transaction is READ ONLY and READ COMMITTED, gets no transaction id and
 //! keeps no snapshot, so it holds back no vacuum horizon; autovacuum of the locked tables waits.
 //!
+//! What an attempt asks for is sent in as few goes as possible: `BEGIN` with the first listing,
+//! each `LOCK` with the listing behind it, the last look with what ends it. The engine runs what it
+//! is sent in order and one statement to its end before the next (see `connect`), so a listing is
+//! of the time behind the locks in front of it, by a snapshot of its own. Where one fails the rest
+//! of its go fails in the aborted transaction or is thrown away, and the first error is the
+//! attempt's. The functions that the fence can't see through are looked for while the holder's
+//! connection is made, so still before its first lock; they are a hint, and nothing rests on when.
+//!
 //! Called by `control`, which decides whether to hold or to confirm, bounds the attempts, and
 //! watches [`LockHandle::lost`].
 //!
@@ -90,7 +98,7 @@ const HOLDERS: &str = "SELECT l.pid, min(format('%I.%I', n.nspname, c.relname)) 
 const DROP_SNAPSHOT: &str = "SELECT";
 
 /// Their data, and the table that creating, dropping or granting one writes to.
-const LARGE_OBJECTS: &str = "LOCK TABLE ONLY pg_catalog.pg_largeobject, \
+const LARGE_OBJECTS: &str = "SAVEPOINT large_objects; LOCK TABLE ONLY pg_catalog.pg_largeobject, \
     ONLY pg_catalog.pg_largeobject_metadata IN SHARE MODE";
 
 /// The engine lock, held. Dropping it ends the connection, and with it the lock, a moment later;
@@ -189,9 +197,15 @@ impl LockHandle {
     /// # Errors
     /// [`LockError::Lost`] when the holder doesn't answer within the control timeout.
     pub async fn coverage(&self) -> Result<LockCoverage, LockError> {
-        let ask = self.session.client.query_one(COVERAGE, &[]);
-        let row = self.answered(ask).await?;
-        self.answered(self.session.client.batch_execute(DROP_SNAPSHOT)).await?;
+        let client = &self.session.client;
+        let (row, dropped) = self
+            .answered(async {
+                let ask = client.query_typed_one(COVERAGE, &[]);
+                Ok(tokio::join!(biased; ask, client.batch_execute(DROP_SNAPSHOT)))
+            })
+            .await?;
+        let row = row.map_err(|error| self.gone(words(&error)))?;
+        dropped.map_err(|error| self.gone(words(&error)))?;
         let read = || -> Result<(i64, Option<Vec<String>>), tokio_postgres::Error> {
             Ok((row.try_get(0)?, row.try_get(1)?))
         };
@@ -267,9 +281,14 @@ impl PgEngine {
         lock_timeout: Duration,
     ) -> Result<LockHandle, LockError> {
         let database = self.database_of(namespace)?;
-        let opaque = self.opaque(database).await;
+        let first = self.connections.connect(database);
+        let (opaque, first) = tokio::join!(self.opaque(database), first);
+        let mut first = Some(first?);
         for _ in 0..LOCK_ROUNDS_MAX {
-            let session = self.connections.connect(database).await?;
+            let session = match first.take() {
+                Some(session) => session,
+                None => self.connections.connect(database).await?,
+            };
             let attempt = Attempt {
                 connections: &self.connections,
                 session: &session,
@@ -355,21 +374,21 @@ impl Attempt<'_> {
     async fn run(&self) -> Result<Option<Granted>, Failed> {
         let lock_ms = self.lock_timeout.as_millis();
         let total_ms = lock_ms.saturating_mul(4);
-        self.execute(&format!(
+        let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; \
              SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}"
-        ))
-        .await?;
+        );
         let mut locked = 0;
+        let mut missing = self.then_missing(&begin).await?;
         for _ in 0..LOCK_ROUNDS_MAX {
-            let missing = self.missing().await?;
             if missing.is_empty() {
                 let large_objects = self.large_objects().await?;
                 let Seen { identity, now: at, .. } = self.settle().await?;
                 return Ok(Some(Granted { tables: locked, large_objects, identity, at }));
             }
             locked += missing.len();
-            self.execute(&lock_statement(&missing)).await.map_err(|failed| match failed {
+            let lock = lock_statement(&missing);
+            missing = self.then_missing(&lock).await.map_err(|failed| match failed {
                 Failed::NoRoom(_, words) => Failed::NoRoom(locked, words),
                 other @ (Failed::Busy
                 | Failed::Moved
@@ -380,14 +399,22 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    async fn missing(&self) -> Result<Vec<String>, Failed> {
-        let rows = self.bounded(self.session.client.query(MISSING, &[])).await?;
+    /// Executes a statement, and lists behind it, in one go, what is not locked.
+    async fn then_missing(&self, sql: &str) -> Result<Vec<String>, Failed> {
+        let client = &self.session.client;
+        let (executed, rows) = self
+            .bounded(async {
+                let list = client.query_typed(MISSING, &[]);
+                Ok(tokio::join!(biased; client.batch_execute(sql), list))
+            })
+            .await?;
+        executed.map_err(|e| self.sort(&e))?;
+        let rows = rows.map_err(|e| self.sort(&e))?;
         rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(|e| self.sort(&e))
     }
 
     /// Locks large objects where the role may; a refusal doesn't spoil the transaction.
     async fn large_objects(&self) -> Result<bool, Failed> {
-        self.execute("SAVEPOINT large_objects").await?;
         match self.execute(LARGE_OBJECTS).await {
             Ok(()) => Ok(true),
             Err(Failed::Forbidden(_)) => {
@@ -399,10 +426,18 @@ impl Attempt<'_> {
 
     /// Reads where and when it was, and puts the session's usual timeout back.
     async fn settle(&self) -> Result<Seen, Failed> {
-        let row = self.bounded(self.session.client.query_one(IDENTITY, &[])).await?;
+        let client = &self.session.client;
         let usual = self.connections.settings().statement_timeout.as_millis().max(1);
-        // Last, because it is a simple query: see DROP_SNAPSHOT.
-        self.execute(&format!("SET LOCAL statement_timeout = {usual}")).await?;
+        let usual = format!("SET LOCAL statement_timeout = {usual}");
+        let (row, settled) = self
+            .bounded(async {
+                let ask = client.query_typed_one(IDENTITY, &[]);
+                // Last, because it is a simple query: see DROP_SNAPSHOT.
+                Ok(tokio::join!(biased; ask, client.batch_execute(&usual)))
+            })
+            .await?;
+        let row = row.map_err(|e| self.sort(&e))?;
+        settled.map_err(|e| self.sort(&e))?;
         Seen::of(&row).map_err(|e| self.sort(&e))
     }
 

@@ -10,7 +10,8 @@
 //! looked for by name and by source text. That is a hint for operators, never evidence: source can
 //! hide what it does.
 //!
-//! Called by `lock`, before the lock is taken. Nothing is refused here.
+//! Called by `lock` while its connection is made, before the lock is taken. Nothing is refused
+//! here.
 
 use super::PgEngine;
 use crate::engine::error::EngineError;
