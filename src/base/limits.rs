@@ -261,6 +261,9 @@ pub const CLASSIFIED_DATABASES_MAX: usize = 32;
 pub const NAMESPACES_SEEN_MAX: usize = 65_536;
 /// First pause between two looks of a drain at the engine, in milliseconds; doubles.
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+/// How long a drain waits for writers before it asks the engine for their names, in milliseconds:
+/// most end before, and nobody has to be named.
+pub const DRAIN_UNNAMED_MS: u64 = 50;
 /// How long after its time a drain may still wait for an answer of the engine that is under way,
 /// in milliseconds; then it answers DRAINING without it.
 pub const DRAIN_ANSWER_GRACE_MS: u64 = 5_000;

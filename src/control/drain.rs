@@ -325,8 +325,12 @@ impl Run<'_> {
         // asked yet, a later cutoff only waits for more.
         let first = self.observation().await;
         self.note_fault(first.err());
-        let asked = self.ask_login_triggers().await;
-        self.note_fault(asked.err());
+        // For logins that come while leases are waited for. Where there are none the pass asks, at
+        // once and before it looks at anything else.
+        if self.drain.look().is_none() {
+            let asked = self.ask_login_triggers().await;
+            self.note_fault(asked.err());
+        }
         self.point(Point::AfterCutoff).await;
         loop {
             self.enter(DrainPhase::Leases);
@@ -429,12 +433,18 @@ impl Run<'_> {
 
     /// Waits until no earlier writer's lease is left.
     async fn leases(&mut self) -> Result<Drained, Stop> {
+        let mut soon = Duration::from_millis(limits::DRAIN_UNNAMED_MS);
         loop {
             self.settle_orphans().await;
             if let Some(drained) = self.drain.look() {
                 return Ok(drained);
             }
-            self.name_writers().await;
+            if let Some(drained) = self.end_soon(std::mem::take(&mut soon)).await {
+                return Ok(drained);
+            }
+            if let Some(drained) = self.name_writers().await {
+                return Ok(drained);
+            }
             self.show();
             let rest = self.next_rest().await?;
             tokio::select! {
@@ -446,6 +456,23 @@ impl Run<'_> {
             if self.is_superseded() {
                 return Err(Stop::Superseded);
             }
+        }
+    }
+
+    /// Waits a while, within the stage, for writers that nobody has been told of yet.
+    async fn end_soon(&mut self, bound: Duration) -> Option<Drained> {
+        let left = self.stage_ends.saturating_sub(self.control.clock.monotonic());
+        let bound = bound.min(left);
+        if bound.is_zero() {
+            return None;
+        }
+        self.report.active_writers = self.drain.blockers().len() as u64;
+        self.show();
+        tokio::select! {
+            biased;
+            drained = self.drain.wait() => Some(drained),
+            _moved = self.published.changed() => None,
+            () = tokio::time::sleep(bound) => None,
         }
     }
 

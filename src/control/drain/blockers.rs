@@ -16,7 +16,7 @@ use crate::base::run::EngineRun;
 use crate::control::answer::{BlockerReport, DrainReport};
 use crate::control::port::EnginePort;
 use crate::engine::{Activity, Blocker, EngineTime, Orphan, ProxySession, ProxyView};
-use crate::gate::drain::{Drain, Reading};
+use crate::gate::drain::{Drain, Drained, Reading};
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Slot;
 
@@ -233,13 +233,20 @@ impl Run<'_> {
     }
 
     /// Names the sessions whose leases are waited for, with the engine's word where it answers.
-    pub(super) async fn name_writers(&mut self) {
+    /// Names are for people: where the last lease ends meanwhile that is the answer, and the
+    /// engine's isn't waited for.
+    pub(super) async fn name_writers(&mut self) -> Option<Drained> {
         let slots = self.drain.blockers();
         self.report.active_writers = slots.len() as u64;
         self.in_census.clear();
         let shown: Vec<Arc<Slot>> =
             slots.iter().take(limits::BLOCKERS_SHOWN_MAX).map(Arc::clone).collect();
-        let activity = self.activity_of(&shown).await;
+        let asked = activity_of(self.engine.as_ref(), &self.line.namespace, &shown);
+        let activity = tokio::select! {
+            biased;
+            drained = self.drain.wait() => return Some(drained),
+            activity = asked => activity,
+        };
         if activity.is_some() {
             // The engine answers: a question that failed before is no reason any more.
             self.report.reason = None;
@@ -252,12 +259,7 @@ impl Run<'_> {
             .map(|slot| BlockerReport::of_slot(slot, now_ms, activity.get(&slot.engine_pid())))
             .collect();
         self.report.more_blockers = (slots.len() - shown.len()) as u64;
-    }
-
-    /// The engine's word about some sessions' backends; `None` where it isn't asked or doesn't
-    /// answer.
-    pub(super) async fn activity_of(&self, slots: &[Arc<Slot>]) -> Option<HashMap<i32, Activity>> {
-        activity_of(self.engine.as_ref(), &self.line.namespace, slots).await
+        None
     }
 
     /// Names what the engine found.

@@ -44,6 +44,32 @@ async fn a_running_drain_shows_its_blocker_with_the_engines_word_and_waits_for_i
     assert_eq!((evidence.releases.by_answer, evidence.releases.by_engine), (1, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_ends_soon_is_not_asked_about() {
+    let rig = Rig::new().await;
+    let (_seat, lease) = rig.writer(1, 11);
+    let answer = rig.spawn(patient(1, 1));
+    rig.until("a waiting drain", |rig| waits_for_a_writer(rig)).await;
+    lease.answered();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+    assert_eq!(rig.engine.count("activity"), 0, "nobody had to be named");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_ends_does_not_wait_for_its_writers_names() {
+    let rig = Rig::new().await;
+    rig.engine.silent_of_activity();
+    let (_seat, lease) = rig.writer(1, 11);
+    let answer = rig.spawn(patient(1, 1));
+    rig.until("the question", |rig| rig.engine.count("activity") == 1).await;
+    lease.answered();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+}
+
+fn waits_for_a_writer(rig: &Rig) -> bool {
+    rig.control.drain_report(&namespace()).active_writers == 1
+}
+
 #[tokio::test]
 async fn a_release_supersedes_a_running_drain() {
     let rig = Rig::new().await;
