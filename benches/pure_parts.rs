@@ -18,7 +18,7 @@ use fencewire::base::ids::{Generation, Namespace, SessionId};
 use fencewire::gate::admission::Seat;
 use fencewire::gate::registry::{Gate, Gates};
 use fencewire::gate::slot::Card;
-use fencewire::sql::{Classifier, Lexing, MyLexing, MyServer, PgLexing, StatementClass, Trusted};
+use fencewire::sql::{Classifier, Lexing, MyLexing, MyServer, PgLexing, StatementClass};
 use sqlparser::dialect::{MySqlDialect, PostgreSqlDialect};
 use sqlparser::parser::Parser;
 

@@ -4,8 +4,9 @@ use crate::wire::mysql::relay::Relay;
 use crate::wire::mysql::session::serve;
 use crate::wire::shared::idle::{fattened, parts, sum};
 
-/// Bytes. MOSTREASON
-const MOST: usize = 1;
+/// Bytes: 1,696 when it was set (the relay 1,216, the future 184), and a little room. A session
+/// that grows by a kilobyte costs 10 MB more for 10,000 of them.
+const MOST: usize = 1_776;
 
 #[test]
 fn an_idle_session_is_no_larger_than_it_was() {
