@@ -63,8 +63,8 @@ impl Failure {
         Self::coded(ControlCode::PreconditionFailed, Some(detail), message)
     }
 
-    /// A release of `source` that would have two sides take writes, and that wasn't sent. The code's
-    /// own hint would have a new id used: there was none.
+    /// A release of `source` that would have two sides take writes, and that wasn't sent. The
+    /// code's own hint would have a new id used: there was none.
     pub(super) fn open_both(source: &Namespace, message: &str) -> Self {
         let failure = Self::precondition(Detail::InvalidArgument, message);
         let detail = failure.detail.unwrap_or_default();
