@@ -49,7 +49,7 @@ async fn a_writer_that_ends_soon_is_not_asked_about() {
     let rig = Rig::new().await;
     let (_seat, lease) = rig.writer(1, 11);
     let answer = rig.spawn(patient(1, 1));
-    rig.until("a waiting drain", |rig| waits_for_a_writer(rig)).await;
+    rig.until("a waiting drain", waits_for_a_writer).await;
     lease.answered();
     assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
     assert_eq!(rig.engine.count("activity"), 0, "nobody had to be named");
