@@ -183,14 +183,7 @@ async fn a_fork_that_an_earlier_record_names_is_open_behind_its_silence() {
     let made = next.run(Command { namespace, arguments, ..patient(2, 1) }).await;
     assert_eq!(code(&made), ControlCode::Applied, "{made:?}");
     assert_eq!(code(&next.run(patient(1, 2)).await), ControlCode::Applied);
-    fork.unreachable(true);
-    for engine in [&rig.engine, &fork] {
-        engine.break_lock();
-    }
-    let next = next.restarted_with(engines(named));
-    next.control.recover().await.unwrap();
-    fork.unreachable(false);
-    next.control.look_again().await;
+    let next = heard_behind_a_restart(&next, named).await;
     assert!(may_write_to(&next, "new/other"), "it is who it was before the fence");
     assert!(!may_write_to(&next, "new/app2") && !next.may_write());
 }
@@ -207,6 +200,20 @@ async fn silent_then_promoted(rig: &Rig, copy: &ScriptedEngine) -> Rig {
     assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
     copy.becomes(promoted());
     copy.unreachable(false);
+    next
+}
+
+/// The next process starts while the second engine is silent, and looks again when it answers.
+async fn heard_behind_a_restart(rig: &Rig, named: [(&str, &ScriptedEngine); 2]) -> Rig {
+    let [_, (_, silent)] = named;
+    silent.unreachable(true);
+    for (_, engine) in named {
+        engine.break_lock();
+    }
+    let next = rig.restarted_with(engines(named));
+    next.control.recover().await.unwrap();
+    silent.unreachable(false);
+    next.control.look_again().await;
     next
 }
 
@@ -322,14 +329,7 @@ async fn a_released_fence_of_before_says_nothing_of_an_engine_that_is_silent() {
     let released = next.run(of_copy(release(1, 3, FenceState::SourceWriteFenced, 2))).await;
     assert_eq!(code(&released), ControlCode::Applied, "{released:?}");
     assert_eq!(code(&next.run(patient(1, 1)).await), ControlCode::Applied);
-    fork.unreachable(true);
-    for engine in [&rig.engine, &fork] {
-        engine.break_lock();
-    }
-    let next = next.restarted_with(engines(named));
-    next.control.recover().await.unwrap();
-    fork.unreachable(false);
-    next.control.look_again().await;
+    let next = heard_behind_a_restart(&next, named).await;
     assert!(!may_write_to(&next, "copy/other"), "VIOLATION: it may be a promoted standby");
 }
 
