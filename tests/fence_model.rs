@@ -426,6 +426,7 @@ fn facts(twist: Twist) -> Facts {
         default_read_drain: policy(1000),
         adoption_key_matched: twist != Twist::NoKey,
         namespace_configured: twist != Twist::NotConfigured,
+        lock_gaps: Vec::new(),
     }
 }
 

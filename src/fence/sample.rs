@@ -179,6 +179,7 @@ pub(crate) fn facts() -> Facts {
         default_read_drain: policy(),
         adoption_key_matched: true,
         namespace_configured: true,
+        lock_gaps: Vec::new(),
     }
 }
 

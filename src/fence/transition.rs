@@ -105,6 +105,9 @@ pub struct Facts {
     pub adoption_key_matched: bool,
     /// Whether the namespace's engine is configured here.
     pub namespace_configured: bool,
+    /// When the engine lock was missing while the fence stood, one sentence each: a release keeps
+    /// them beside the proof, which they limit.
+    pub lock_gaps: Vec<String>,
 }
 
 /// A command that was not done. Nothing was written.

@@ -273,6 +273,7 @@ impl Control {
             default_read_drain: settings.read_drain(),
             adoption_key_matched: actor.has_adoption_key,
             namespace_configured: engine.is_some(),
+            lock_gaps: self.locks.report(namespace).map(|lock| lock.gaps).unwrap_or_default(),
         }
     }
 

@@ -16,9 +16,15 @@ async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
     let gaps = rig.control.locks.report(&namespace()).unwrap().gaps;
     assert!(gaps.iter().any(|gap| gap.contains("lost")), "{gaps:?}");
     assert!(!rig.may_write(), "the gate never opened for it");
+    let proven = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
     let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
     assert_eq!(code(&answer), ControlCode::Applied);
     assert!(!rig.engine.is_locked());
+    // What people saw while it stood they still see beside its proof.
+    let kept = rig.inspect().await.sight.record.unwrap().evidence.unwrap().engine_lock.gaps;
+    let lost = gaps.iter().map(|gap| format!("while the fence stood: {gap}"));
+    let all: Vec<_> = proven.engine_lock.gaps.into_iter().chain(lost).collect();
+    assert_eq!(kept, all);
 }
 
 /// A failover, a restored backup, another url: whatever answers there isn't what was fenced.

@@ -10,6 +10,9 @@ use super::{
 };
 use crate::fence::record::{Validation, ValidationResult};
 
+/// In front of what a released fence's proof says of its lock's gaps.
+const WHILE_UP: &str = "while the fence stood: ";
+
 impl Request<'_> {
     /// The commit of a legal command. `record` is the present one, at revision `before`.
     pub(super) fn transition(&self, before: Revision, record: Option<&FenceRecord>) -> Decision {
@@ -63,6 +66,10 @@ impl Request<'_> {
             Arguments::ClearSourceReadFence => settle(next, FenceState::SourceWriteFenced),
             Arguments::ReleaseSourceWriteFence => {
                 next.hold_ms = None;
+                if let Some(evidence) = &mut next.evidence {
+                    let gaps = self.facts.lock_gaps.iter();
+                    evidence.engine_lock.gaps.extend(gaps.map(|gap| format!("{WHILE_UP}{gap}")));
+                }
                 settle(next, FenceState::Released)
             }
             Arguments::CreateTargetQuarantined { .. } => {
