@@ -114,6 +114,9 @@ pub const CONTROL_BACKOFF_MAX_MS: u64 = 500;
 /// How much longer than the engine's own statement timeout its answer is waited for, in
 /// milliseconds.
 pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
+/// What a MySQL server may take to open one table for the engine lock, in milliseconds, on top of
+/// what it waits for others.
+pub const LOCK_TABLE_OPENS_MS: u64 = 20;
 /// Most rounds of listing and locking tables before the schema counts as unstable.
 pub const LOCK_ROUNDS_MAX: u32 = 8;
 /// How often the holder of a MySQL engine lock asks its server whether it is there, in

@@ -543,6 +543,16 @@ async fn force_ends_only_what_the_engines_last_word_names() {
 }
 
 #[tokio::test]
+async fn a_lock_that_nobody_is_seen_to_be_in_the_way_of_says_so() {
+    let rig = Rig::new().await;
+    rig.engine.lock_attempts([LockScript::BusyByNobody; 1000]);
+    let answer = rig.run(at_once(1, 1)).await;
+    assert_eq!(code(&answer), ControlCode::Draining);
+    let reason = rig.control.drain_report(&namespace()).reason.unwrap();
+    assert!(reason.contains("shows nobody who holds one"), "{reason}");
+}
+
+#[tokio::test]
 async fn a_lost_session_counts_until_the_engine_shows_its_backend_gone() {
     let rig = Rig::new().await;
     let (seat, lease) = rig.writer(1, 11);

@@ -24,6 +24,7 @@ use crate::gate::registry::Gate;
 pub(crate) enum LockScript {
     Granted,
     Busy,
+    BusyByNobody,
     NotAllowed,
     Broken,
 }
@@ -547,6 +548,9 @@ impl EnginePort for ScriptedEngine {
             LockScript::Busy => {
                 let blockers = vec![blocker(77, Why::HoldsTableLock)];
                 return ready(Err(LockError::Busy { namespace, blockers }));
+            }
+            LockScript::BusyByNobody => {
+                return ready(Err(LockError::Busy { namespace, blockers: Vec::new() }));
             }
             LockScript::NotAllowed => {
                 let (table, hint) = ("public.t".to_owned(), "grant".to_owned());

@@ -34,7 +34,7 @@ use super::rights::Rights;
 use super::value::{key, literal, number, quoted, text};
 use super::{MyEngine, NOW, engine_id_question};
 use crate::base::ids::Namespace;
-use crate::base::limits::LOCK_ROUNDS_MAX;
+use crate::base::limits::{LOCK_ROUNDS_MAX, LOCK_TABLE_OPENS_MS};
 use crate::engine::census::{Blocker, Why};
 use crate::engine::error::{EngineError, LockError};
 use crate::engine::identity::{BackendKey, EngineTime};
@@ -207,8 +207,9 @@ impl Drop for Abandon {
 impl MyEngine {
     /// Takes read locks on all tables of the namespace's schema, on a connection of its own.
     ///
-    /// One attempt: about `lock_timeout` per table in whole seconds, and four times that in total;
-    /// the caller tries again within its own bound.
+    /// One attempt: about `lock_timeout` of waiting per table in whole seconds, and four times that
+    /// in total beside what opening that many tables may take ([`LOCK_TABLE_OPENS_MS`]); the caller
+    /// tries again within its own bound.
     ///
     /// Cancel safety: dropping the future ends the attempt's thread.
     ///
@@ -411,16 +412,21 @@ impl Attempt<'_> {
 
     async fn lock(&mut self, tables: &BTreeSet<String>) -> Result<(), Failed> {
         let sql = lock_statement(self.schema, tables);
-        match self.execute(&sql).await {
+        match self.execute_for(&sql, opening(tables.len())).await {
             Err(Failed::NoRoom(_, words)) => Err(Failed::NoRoom(tables.len(), words)),
             other => other,
         }
     }
 
-    /// Runs one statement for at most four times the lock timeout.
     async fn execute(&mut self, sql: &str) -> Result<(), Failed> {
+        self.execute_for(sql, Duration::ZERO).await
+    }
+
+    /// Runs one statement for at most four times the lock timeout, and what its work may take.
+    async fn execute_for(&mut self, sql: &str, work: Duration) -> Result<(), Failed> {
         let settings = self.engine.connections.settings();
-        let bound = self.lock_timeout.saturating_mul(4).max(Duration::from_secs(4));
+        let waiting = self.lock_timeout.saturating_mul(4).max(Duration::from_secs(4));
+        let bound = waiting.saturating_add(work);
         match tokio::time::timeout(bound, self.session.conn.query_drop(sql)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(match code(&error) {
@@ -439,6 +445,13 @@ impl Attempt<'_> {
             Err(_) => Err(Failed::Busy),
         }
     }
+}
+
+/// What the server may take to open so many tables that it has not in memory. It isn't waiting for
+/// anybody then, and an attempt that is given up in the midst of it gets no further next time.
+fn opening(tables: usize) -> Duration {
+    let tables = u64::try_from(tables).unwrap_or(u64::MAX);
+    Duration::from_millis(tables.saturating_mul(LOCK_TABLE_OPENS_MS))
 }
 
 fn failed(failure: Failure) -> Failed {
