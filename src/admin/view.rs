@@ -424,6 +424,7 @@ fn namespace_line(line: &NamespaceLine, shown: Shown) -> Value {
         "operation_id": line.operation.map(|operation| operation.to_string()),
         "admission": admission(&line.admission),
         "held": held(&line.held),
+        "engine_lock": line.lock.as_ref().map_or(Value::Null, lock),
         "sessions": line.sessions,
         "leases": { "read": line.leases.saturating_sub(line.writers), "write": line.writers },
         "orphans": line.orphans,

@@ -10,6 +10,9 @@ use super::terminal::plain;
 /// Widest cell, in characters; longer ones end in `…`.
 const CELL_CHARS_MAX: usize = 80;
 
+/// Longest word that is left out whole where a cell is cut, in characters.
+const WORD_CHARS_MAX: usize = 20;
+
 /// Rows under headings.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
@@ -59,7 +62,9 @@ fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let head: String = text.chars().take(most - 1).collect();
-    format!("{head}…")
+    // Between words, where one ends near enough.
+    let kept = head.char_indices().rev().take(WORD_CHARS_MAX).find(|(_, one)| *one == ' ');
+    format!("{}…", kept.map_or(head.as_str(), |(at, _)| &head[..at]))
 }
 
 #[cfg(test)]
@@ -76,6 +81,8 @@ mod tests {
         assert_eq!(lines[..2], ["NAME     N", "old/app  1"]);
         assert!(lines[2].starts_with("é?       xxx") && lines[2].ends_with("x…"), "{text}");
         assert_eq!(lines[2].chars().count(), 9 + CELL_CHARS_MAX);
+        let words = cut(&format!("{} next-words", "x".repeat(75)), CELL_CHARS_MAX);
+        assert_eq!(words, format!("{}…", "x".repeat(75)), "between words");
         let mut whole = Table::new(&["V"]).whole();
         whole.row(vec!["x".repeat(1000)]);
         assert_eq!(whole.render(), format!("V\n{}", "x".repeat(1000)));

@@ -361,6 +361,8 @@ pub struct NamespaceLine {
     pub orphans: u64,
     /// Programs that wait at the closed gate.
     pub held: HeldReport,
+    /// The engine's own locks behind a fence; `None` where none are wanted.
+    pub lock: Option<LockReport>,
     /// The drain, where one runs.
     pub drain: DrainReport,
     /// The capabilities that are alive, oldest first.

@@ -402,6 +402,7 @@ impl Control {
             writers: stamps.iter().filter(|stamp| stamp.writer).count() as u64,
             orphans: slots.iter().filter(|slot| slot.is_abandoned()).count() as u64,
             held: self.held_report(&namespace),
+            lock: self.locks.report(&namespace),
             drain: self.drain_report(&namespace),
             capabilities: self.capabilities_of(&namespace),
             routes: self.routes.table().leading_to(&namespace),

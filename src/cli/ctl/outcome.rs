@@ -82,6 +82,8 @@ pub(super) fn advice(answer: &Answer, replay: Option<&str>) -> String {
         ("FENCE_PRECONDITION_FAILED", _) => {
             "Put the cause named above right, then send a new command.".to_owned()
         }
+        // The answer has said what wasn't done, and why.
+        ("ERROR", _) => again("Put the cause named above right."),
         (_, _) => by_status(answer.status, again),
     }
 }

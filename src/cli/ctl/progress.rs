@@ -88,11 +88,11 @@ impl Told {
         if same && (live || elapsed.saturating_sub(self.at) < REMIND_INTERVAL) {
             return None;
         }
-        let mut head = format!(
-            "{} gone: {namespace} is {}",
-            show::age(millis(elapsed)),
-            text(body, "/fence/state")
-        );
+        let state = text(body, "/fence/state");
+        // What was recorded before this command, if it isn't recorded yet.
+        let still = if state.ends_with("DRAINING") { "" } else { "still " };
+        let gone = show::age(millis(elapsed));
+        let mut head = format!("{gone} gone: {namespace} is {still}{state}");
         head.push_str(&left(body, elapsed));
         head.push_str(&format!("; {}", waits_for(body, blockers)));
         let mut lines = vec![plain(&head)];
@@ -121,10 +121,13 @@ fn what(body: &Value, blockers: &[Value]) -> String {
 fn waits_for(body: &Value, blockers: &[Value]) -> String {
     let more = body.pointer("/drain/more_blockers").and_then(Value::as_u64).unwrap_or(0);
     let count = blockers.len() as u64 + more;
+    let reason = text(body, "/drain/reason");
+    if count > 0 && reason != "-" {
+        return format!("in the way: {count}; {reason}");
+    }
     if count > 0 {
         return format!("in the way: {count}");
     }
-    let reason = text(body, "/drain/reason");
     if reason != "-" {
         return reason;
     }

@@ -40,6 +40,7 @@ pub(super) async fn status(
             "LEASES",
             "BLOCKERS",
             "HELD",
+            "ENGINE LOCK",
         ];
         let mut table = Table::new(&headings);
         let fields = [
@@ -56,6 +57,7 @@ pub(super) async fn status(
         for namespace in items(body, "/namespaces") {
             let mut row: Vec<_> = fields.iter().map(|field| text(namespace, field)).collect();
             row.push(held_in_short(namespace.get("held")));
+            row.push(lock_in_short(namespace.get("engine_lock")));
             table.row(row);
         }
         if items(body, "/namespaces").is_empty() {
@@ -298,6 +300,16 @@ fn held_in_short(held: Option<&Value>) -> String {
         (Some(programs), None) => programs.to_string(),
         (None, _) => "-".to_owned(),
     }
+}
+
+/// Whether the engine's tables are locked for a fence, in a cell; `-` where no lock is wanted.
+fn lock_in_short(lock: Option<&Value>) -> String {
+    match lock.and_then(|lock| lock.get("held")).and_then(Value::as_bool) {
+        None => "-",
+        Some(true) => "held",
+        Some(false) => "NOT HELD",
+    }
+    .to_owned()
 }
 
 /// As [`held_in_short`], in words and with the rule; `-` where nothing is held or would be.

@@ -368,6 +368,9 @@ fn what_a_command_waits_for_is_told_when_it_changes() {
             1..=3 => {
                 let mut drain = blockers();
                 drain["blockers"][0]["class"] = json!("writer");
+                if *questions == 3 {
+                    drain["reason"] = json!("census_unavailable: engine old was lost");
+                }
                 drain
             }
             4 => json!({ "phase": "engine_lock", "blockers": [] }),
@@ -385,11 +388,13 @@ fn what_a_command_waits_for_is_told_when_it_changes() {
                    open; update t set a = ?";
     for part in [
         " left; in the way: 1\n",
-        blocker,
-        "The engine is asked about all others once they have ended",
+        " left; in the way: 1; census_unavailable: engine old was lost\n",
         "; taking the engine's locks\n",
     ] {
         assert_eq!(err.matches(part).count(), 1, "{part}, in:\n{err}");
+    }
+    for part in [blocker, "The engine is asked about all others once they have ended"] {
+        assert_eq!(err.matches(part).count(), 2, "once more with the reason, in:\n{err}");
     }
     assert!(!err.contains('\u{1b}') && !err.contains('\r'), "{err:?}");
 }

@@ -34,11 +34,11 @@ const LOST_LOGIN: &str = "a login was lost while the engine worked on it, and ma
 
 const fn why_lost(pid: i32) -> &'static str {
     if pid == 0 {
-        "its client is gone and the engine never told its process id; it counts until this proxy \
-         is restarted"
+        "its connection is gone, the client's or the engine's, and the engine never told its \
+         process id; it counts until this proxy is restarted"
     } else {
-        "its client is gone and its last program may still run; it counts until the engine shows \
-         that the backend is gone"
+        "its connection is gone, the client's or the engine's, and its last program may still run; \
+         it counts until the engine shows that the backend is gone"
     }
 }
 

@@ -89,10 +89,11 @@ pub(crate) fn login_error(
     let names: Vec<String> = triggers.iter().map(|name| format!("{name:?}")).collect();
     let (sentence, hint) = if names.is_empty() {
         (
-            "the engine did not say whether this database has login triggers, which would run at \
-             this login unguarded, so none is admitted"
+            "writes are closed, and the engine does not tell the proxy whether a login trigger \
+             would run at this login, with nothing to keep it from writing, so no login is admitted"
                 .to_owned(),
-            "Retry shortly. The operator: see that the proxy's control role can log in to it.",
+            "Retry shortly. The operator: see that the engine is up, and that the proxy's control \
+             role can log in to this database.",
         )
     } else {
         (

@@ -422,6 +422,7 @@ pub(super) const SHAPES: &[Shape] = &[
             ("operation_id", "uuid?"),
             ("admission", "Admission"),
             ("held", "Held"),
+            ("engine_lock", "LockNow?"),
             ("sessions", "count"),
             ("leases", "Leases"),
             ("orphans", "count"),

@@ -8,7 +8,7 @@ fn status_is_a_table_and_one_json_object() {
         { "namespace": "old/app", "state": "SOURCE_DRAINING", "revision": 1, "operation_id": OP,
           "admission": { "write": "closed", "read": "open", "generation": 2 }, "sessions": 12,
           "leases": { "read": 3, "write": 1 }, "blockers": [1, 2],
-          "held": { "programs": 4, "oldest_ms": 2500 } },
+          "held": { "programs": 4, "oldest_ms": 2500 }, "engine_lock": { "held": false } },
         { "namespace": "old/b", "state": "UNFENCED", "revision": 0, "operation_id": null,
           "admission": { "write": "open", "read": "open", "generation": 1 }, "sessions": 0,
           "leases": 0, "blockers": 0 },
@@ -23,9 +23,11 @@ fn status_is_a_table_and_one_json_object() {
         .collect();
     assert_eq!(lines[0][..3], ["NAMESPACE", "STATE", "REV"]);
     let (state, leases) = ("SOURCE_DRAINING", "read 3, write 1");
-    let row = ["old/app", state, "1", OP, "closed", "open", "12", leases, "2", "4, 2.5 s"];
+    assert_eq!(lines[0][9..], ["HELD", "ENGINE LOCK"]);
+    let (held, lock) = ("4, 2.5 s", "NOT HELD");
+    let row = ["old/app", state, "1", OP, "closed", "open", "12", leases, "2", held, lock];
     assert_eq!(lines[1], row);
-    assert_eq!(lines[2], ["old/b", "UNFENCED", "0", "-", "open", "open", "0", "0", "0", "-"]);
+    assert_eq!(lines[2], ["old/b", "UNFENCED", "0", "-", "open", "open", "0", "0", "0", "-", "-"]);
     assert_eq!(fake.seen.lock().unwrap()[0].line, "GET /v1/namespaces");
     let (code, out, _) = fake.run(&["status", "--json"]);
     assert_eq!(code, exit::DONE);
