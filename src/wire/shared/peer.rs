@@ -9,7 +9,11 @@
 //! with its socket (`armed`), and as long as it does, the runtime's own mark of readiness is all
 //! that a turn looks at. No readiness is lost by that. The runtime marks a socket first and then
 //! takes the waker and wakes the task; the mark goes away only in a read of this peer's. So where
-//! the waker is gone there is a mark, and the turn reads. Two things would break it, and are looked
+//! the waker is gone there is a mark, and the turn reads. That needs the runtime's driver on the
+//! task's own thread, where no turn comes between the mark and the taking: between them a turn on
+//! another thread could read all, take the mark away and leave its waker anew, which the driver
+//! would then take for nothing. Every worker is a current-thread runtime (`workers.rs`), and a
+//! session on another one fails a debug assertion. Two more things would break it, and are looked
 //! at. A read that stopped because the task's budget was spent has left its waker nowhere: it
 //! doesn't count as armed. And a waker that isn't the task's any more wakes nobody: the relay looks
 //! at each turn whether it is the same ([`Turns`]), and else forgets what was armed.
@@ -20,6 +24,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::coop::has_budget_remaining;
 
 use crate::base::arm::{Removable, removed};
@@ -45,6 +50,12 @@ pub(crate) struct Peer<R> {
     armed: bool,
 }
 
+/// Whether the sockets' driver runs on this very thread, between turns; see the module's argument.
+/// True where there is no runtime, and no socket.
+fn on_the_drivers_thread() -> bool {
+    Handle::try_current().map_or(true, |one| one.runtime_flavor() == RuntimeFlavor::CurrentThread)
+}
+
 /// By whose waker a session's task is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Option<Waker>);
@@ -57,6 +68,7 @@ impl Turns {
         match &self.0 {
             Some(waker) if waker.will_wake(cx.waker()) || removed(Removable::WakerLook) => false,
             Some(_) | None => {
+                debug_assert!(on_the_drivers_thread(), "a session needs a current-thread runtime");
                 self.0 = Some(cx.waker().clone());
                 true
             }
