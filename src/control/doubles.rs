@@ -61,13 +61,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 pub(super) use commands::NotHere;
-use words::{is_double, may_be_double, may_be_promoted};
+use words::{is_double, may_be_double, may_be_promoted, was_promoted};
 
 use super::fences::{Control, Engines};
 use super::port::{EnginePort, LiveDatabase, Server};
 use super::truth::is_source_fenced;
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::{EngineName, Namespace};
+use crate::base::ids::{EngineName, Namespace, OperationId};
 use crate::base::limits;
 use crate::base::run::EngineRun;
 use crate::fence::record::{FenceRecord, Identity};
@@ -81,6 +81,7 @@ use crate::telemetry::spawn::spawn_named;
 /// for it.
 struct Standing {
     namespace: Namespace,
+    operation: OperationId,
     identity: Identity,
     role: Role,
     state: FenceState,
@@ -162,6 +163,9 @@ enum Cut {
 /// Where a source fence's server was found under other names by the last look.
 #[derive(Debug)]
 struct Doubled {
+    /// Whose fence it was. A later one of the same namespace is another operation's, and may have
+    /// gone up when these engines were servers of their own.
+    operation: OperationId,
     engines: BTreeSet<EngineName>,
     cut: Cut,
 }
@@ -188,7 +192,7 @@ impl Findings {
     fn is_fenced(&mut self, engine: &EngineName, fence: &Standing, why: String) {
         keep(&mut self.shut, engine, Weight::Fenced, why);
         if let Some(cut) = fence.cut() {
-            let none = Doubled { engines: BTreeSet::new(), cut };
+            let none = Doubled { operation: fence.operation, engines: BTreeSet::new(), cut };
             let doubled = self.doubled.entry(fence.namespace.clone()).or_insert(none);
             doubled.engines.insert(engine.clone());
         }
@@ -279,6 +283,7 @@ impl Seen {
         let pair = (name.clone(), fence.namespace.clone());
         match self.followed.get(&pair) {
             Some(Followed::Unheard(_)) if !is => may_be_promoted(name, fence),
+            Some(Followed::Standby) if !is => was_promoted(name, fence),
             Some(Followed::Unheard(_) | Followed::Standby) | None => is_double(name, fence),
         }
     }
@@ -464,6 +469,7 @@ fn standing(rows: &[LoadedFence]) -> Vec<Standing> {
         .filter_map(|record| {
             Some(Standing {
                 namespace: record.namespace.clone(),
+                operation: record.operation,
                 identity: record.identity.clone()?,
                 role: record.role,
                 state: record.state,
@@ -561,7 +567,7 @@ impl Control {
         self.at_doubles.0.store(Arc::new(doubled));
         for fence in fences {
             if is_source_fenced(fence.state) || self.is_acknowledged_now(&fence.namespace) {
-                self.roll_back_at_doubles(&fence.namespace);
+                self.roll_back_at_doubles(&fence.namespace, fence.operation);
             }
         }
     }
@@ -572,10 +578,12 @@ impl Control {
     }
 
     /// What may still write at engines that the last look has found to be this source fence's
-    /// server is told to roll back. For an acknowledged fence only. Proves nothing.
-    pub(super) fn roll_back_at_doubles(&self, fence: &Namespace) {
+    /// server is told to roll back. For an acknowledged fence only, and this operation's. Proves
+    /// nothing.
+    pub(super) fn roll_back_at_doubles(&self, fence: &Namespace, operation: OperationId) {
         let at_doubles = self.at_doubles.0.load();
-        let Some(doubled) = at_doubles.get(fence) else { return };
+        let found = at_doubles.get(fence).filter(|found| found.operation == operation);
+        let Some(doubled) = found else { return };
         for gate in self.gates.all() {
             if doubled.reaches(gate.namespace()) {
                 roll_back(&gate);

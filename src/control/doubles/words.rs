@@ -37,6 +37,20 @@ pub(super) fn is_double(engine: &EngineName, fence: &Standing) -> String {
     )
 }
 
+/// As [`is_double`], of a standby of it that has been promoted. A restart is no way out of that: it
+/// forgets that it was one, and opens it behind the fence.
+pub(super) fn was_promoted(engine: &EngineName, fence: &Standing) -> String {
+    let Standing { namespace: fenced, identity, .. } = fence;
+    format!(
+        "engine {engine} was a standby of the server that {fenced} was fenced on ({}), and has \
+         been promoted: the fenced data can be written to there. Nothing is admitted on {engine} \
+         while that fence stands. Leave it so, and don't restart the proxy with {engine} in its \
+         settings: it would not know it again. What opens it: {}",
+        identity.engine_id,
+        way_out(fence)
+    )
+}
+
 /// As [`is_double`], of an engine that may be promoted or forked for all that was heard of it.
 pub(super) fn may_be_promoted(engine: &EngineName, fence: &Standing) -> String {
     let Standing { namespace: fenced, identity, .. } = fence;

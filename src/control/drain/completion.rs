@@ -122,8 +122,8 @@ impl Run<'_> {
         self.control.hold_lock(line, persisted.record());
         self.control.publish(line, persisted).await;
         // Behind the publication: a look that comes now sees that it is acknowledged.
-        if persisted.record().is_some_and(|record| is_source_fenced(record.state)) {
-            self.control.roll_back_at_doubles(&line.namespace);
+        if let Some(record) = persisted.record().filter(|one| is_source_fenced(one.state)) {
+            self.control.roll_back_at_doubles(&line.namespace, record.operation);
         }
     }
 }
