@@ -32,7 +32,7 @@ use super::holder::{self, Keep};
 use super::judge::{TableLock, Thread, blocker, prepared, thread_of};
 use super::rights::Rights;
 use super::value::{key, literal, number, quoted, text};
-use super::{MyEngine, NOW, engine_id_question};
+use super::{Flavour, MyEngine, NOW, engine_id_question};
 use crate::base::ids::Namespace;
 use crate::base::limits::{LOCK_ROUNDS_MAX, LOCK_TABLE_OPENS_MS};
 use crate::engine::census::{Blocker, Why};
@@ -412,10 +412,32 @@ impl Attempt<'_> {
 
     async fn lock(&mut self, tables: &BTreeSet<String>) -> Result<(), Failed> {
         let sql = lock_statement(self.schema, tables);
-        match self.execute_for(&sql, opening(tables.len())).await {
-            Err(Failed::NoRoom(_, words)) => Err(Failed::NoRoom(tables.len(), words)),
-            other => other,
+        let work = opening(tables.len());
+        let usual = self.engine.connections.settings().statement_timeout;
+        // MariaDB's bound of statements is one of this statement too; MySQL's is of SELECT alone.
+        let longer = self.session.flavour == Flavour::MariaDb && self.bound(work) > usual;
+        if longer {
+            self.bound_statements(self.bound(work)).await?;
         }
+        match self.execute_for(&sql, work).await {
+            Err(Failed::NoRoom(_, words)) => return Err(Failed::NoRoom(tables.len(), words)),
+            other => other?,
+        }
+        if longer {
+            self.bound_statements(usual).await?;
+        }
+        Ok(())
+    }
+
+    async fn bound_statements(&mut self, bound: Duration) -> Result<(), Failed> {
+        let seconds = bound.as_secs_f64();
+        self.execute(&format!("SET SESSION max_statement_time = {seconds:.3}")).await
+    }
+
+    /// How long a statement may take that has this much to do besides waiting.
+    fn bound(&self, work: Duration) -> Duration {
+        let waiting = self.lock_timeout.saturating_mul(4).max(Duration::from_secs(4));
+        waiting.saturating_add(work)
     }
 
     async fn execute(&mut self, sql: &str) -> Result<(), Failed> {
@@ -425,8 +447,7 @@ impl Attempt<'_> {
     /// Runs one statement for at most four times the lock timeout, and what its work may take.
     async fn execute_for(&mut self, sql: &str, work: Duration) -> Result<(), Failed> {
         let settings = self.engine.connections.settings();
-        let waiting = self.lock_timeout.saturating_mul(4).max(Duration::from_secs(4));
-        let bound = waiting.saturating_add(work);
+        let bound = self.bound(work);
         match tokio::time::timeout(bound, self.session.conn.query_drop(sql)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(match code(&error) {
