@@ -49,6 +49,8 @@ class Curves:
         self.most = most
         self.points = {}
         self.stops = []
+        # The step that is under way, in words.
+        self.step = None
 
     def add(self, curve, series, x, y):
         if y is not None:
@@ -66,7 +68,8 @@ class Curves:
             if before * 10 > STEP_S_MAX:
                 self.stops.append(f"{what}: {count:,} would take over {STEP_S_MAX} s")
                 return
-            say(f"{what}: {count:,}")
+            self.step = f"{what}: {count:,}"
+            say(self.step)
             begun = time.monotonic()
             yield count
             before = time.monotonic() - begun
@@ -334,6 +337,15 @@ def into_document(text):
     path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
+def as_far(work, curves, servers):
+    """What the proxy won't do ends this curve, not the others."""
+    try:
+        work(curves, servers)
+    except admin.Refused as refused:
+        say(refused)
+        curves.stops.append(f"{curves.step}: the proxy answered {refused.status} to {refused.path}")
+
+
 def measure(given, played, about):
     """All curves; `played` is run.py's, `about` says what the machine is."""
     curves = Curves(100 if given.quick else max(COUNTS))
@@ -347,7 +359,7 @@ def measure(given, played, about):
         (Clients, active_clients, ["direct", *names]),
     )
     for kind, work, wanted in todo:
-        played(given, kind, lambda _, servers, work=work: work(curves, servers), wanted)
+        played(given, kind, lambda _, servers, work=work: as_far(work, curves, servers), wanted)
     if given.quick or given.no_document:
         return "\n\n".join(f"{name}\n{table(*one)}" for name, one in told(curves))
     text = f"{about}\n\n{written(curves, DOCS / 'plots')}"
