@@ -49,14 +49,15 @@ impl Stage {
 
     /// Breaks the control side's link and waits until the proxy has noticed, where it can.
     fn break_control(&self, how: Break) {
-        let ended = "a control connection ended";
-        let (before, carried) = (logged(&self.proxy, ended), self.link.count(Kind::Control));
+        // One that is being opened beside the first commit hasn't begun, and says so instead.
+        let ends = ["a control connection ended", "isn't opened before it is needed"];
+        let ended = || ends.iter().map(|end| logged(&self.proxy, end)).sum::<usize>();
+        let (before, carried) = (ended(), self.link.count(Kind::Control));
         self.link.breaks(Kind::Control, how);
         if how == Break::Stall {
             return;
         }
-        let noticed =
-            poll(PATIENCE, || (logged(&self.proxy, ended) >= before + carried).then_some(()));
+        let noticed = poll(PATIENCE, || (ended() >= before + carried).then_some(()));
         assert!(noticed.is_some(), "{how:?} isn't noticed:\n{}", self.proxy.log_tail());
     }
 }

@@ -111,11 +111,13 @@ pub enum Removable {
     BudgetLook,
     /// A text is recalled for what it was only under the rules that it was read by.
     RecallRules,
+    /// A cutoff counts for the closing that it was taken behind, and for no other.
+    CutoffGeneration,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -164,6 +166,7 @@ impl Removable {
         Self::WakerLook,
         Self::BudgetLook,
         Self::RecallRules,
+        Self::CutoffGeneration,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -218,6 +221,7 @@ impl Removable {
             Self::WakerLook => "waker-look",
             Self::BudgetLook => "budget-look",
             Self::RecallRules => "recall-rules",
+            Self::CutoffGeneration => "cutoff-generation",
         }
     }
 

@@ -106,6 +106,8 @@ const _: () = assert!(READ_DRAIN_DEFAULT_MS <= DRAIN_DEADLINE_MAX_MS);
 pub const CONTROL_CONNECTIONS_MAX: usize = 8;
 /// Most databases of one engine whose idle control connection is kept open.
 pub const CONTROL_KEPT_MAX: usize = 16;
+/// Most questions that one control connection keeps prepared; there are fewer texts.
+pub const CONTROL_PREPARED_MAX: usize = 32;
 /// First wait before a connection attempt that follows a failed one, in milliseconds; doubles.
 pub const CONTROL_BACKOFF_FIRST_MS: u64 = 50;
 /// Longest wait before a connection attempt that follows failed ones, in milliseconds.
@@ -119,6 +121,9 @@ pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
 pub const LOCK_TABLE_OPENS_MS: u64 = 20;
 /// Most rounds of listing and locking tables before the schema counts as unstable.
 pub const LOCK_ROUNDS_MAX: u32 = 8;
+/// How long a drain waits before its first census for the connection that its lock will be taken
+/// on, where that is being opened already, in milliseconds; then it is opened when it is needed.
+pub const HOLDER_OPENING_MS: u64 = 500;
 /// How often the holder of a MySQL engine lock asks its server whether it is there, in
 /// milliseconds: a lock that went with its connection is noticed within about this.
 pub const LOCK_HOLDER_PING_MS: u64 = 300;

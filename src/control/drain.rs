@@ -5,16 +5,18 @@
 //! A deadline decides when to answer or to force, and never completes anything (invariant 6).
 //! The proof is put together here and nowhere else but in the store's reading; what becomes of it
 //! is in `drain/completion.rs`, who blocks in `drain/blockers.rs`, what is forced in
-//! `drain/force.rs`.
+//! `drain/force.rs`, and what was asked before it began in `drain/early.rs`.
 //!
 //! Invariants: 6, 7, 8. Callers: `control/fences.rs`, outside the transition lock. The completing
 //! commit takes that lock again and finds itself superseded if the record moved by one revision.
 
 mod blockers;
 mod completion;
+mod early;
 mod force;
 
 pub(super) use blockers::{activity_of, blocks};
+pub(super) use early::Early;
 pub(super) use force::named;
 
 use std::sync::Arc;
@@ -27,11 +29,11 @@ use super::fences::Control;
 use super::line::{Line, Request};
 use super::lock_keeper::{LockTicket, TakeError};
 use super::points::Point;
-use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation};
+use super::port::{CensusAnswer, ClearCensus, EnginePort, Observation, ReadyHolder};
 use super::settings::NamespaceSettings;
 use super::truth::is_source_fenced;
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::{Revision, SessionId};
+use crate::base::ids::{Generation, Revision, SessionId};
 use crate::base::limits;
 use crate::control::fences::{Story, drain_label};
 use crate::engine::{EngineError, LockError};
@@ -61,6 +63,8 @@ pub(super) struct Ticket {
     pub(super) settings: NamespaceSettings,
     /// The right to take the engine lock, void once the fence is released.
     pub(super) lock: LockTicket,
+    /// What was begun when the gate closed; `None` where it had been closed before.
+    pub(super) early: Option<Early>,
 }
 
 /// Why a drain ended without a proof.
@@ -112,6 +116,10 @@ struct Run<'a> {
     stage: Stage,
     /// The right to take the engine lock.
     lock: LockTicket,
+    /// What was begun before the first census, until that.
+    early: Option<Early>,
+    /// A connection to take it on, from then until it is taken.
+    ready: Option<Box<dyn ReadyHolder>>,
     /// Which taking of it the proof will rest on; 0 while this drain has none.
     lock_number: u64,
     /// End of the stage, on the monotonic clock.
@@ -127,6 +135,20 @@ struct Run<'a> {
     another: bool,
 }
 
+/// Why nothing can be proven of an engine that isn't in the settings.
+fn unconfigured(line: &Line) -> String {
+    let engine = line.namespace.engine();
+    format!("engine {engine} is not configured, so nothing can be proven; configure it and replay")
+}
+
+/// A target isn't kept locked: what replicates into it goes on. Its import's end is confirmed.
+pub(super) fn lock_mode(settings: &NamespaceSettings, kind: CommandKind) -> LockMode {
+    match settings.engine_lock {
+        LockMode::Hold if kind == CommandKind::SealTargetImport => LockMode::Confirm,
+        mode @ (LockMode::Hold | LockMode::Confirm | LockMode::Off) => mode,
+    }
+}
+
 impl Control {
     /// Drains, and answers with APPLIED or DRAINING.
     ///
@@ -136,17 +158,14 @@ impl Control {
         self: &Arc<Self>,
         line: &Arc<Line>,
         request: Request,
-        ticket: Ticket,
+        mut ticket: Ticket,
         story: &mut Story,
     ) -> Answer {
         let draining = |reason: String| {
             Answer::with_receipt(ticket.receipt.clone(), ticket.replayed).because(Some(reason))
         };
         let Some(engine) = self.engine_of(&line.namespace) else {
-            return draining(format!(
-                "engine {} is not configured, so nothing can be proven; configure it and replay",
-                line.namespace.engine()
-            ));
+            return draining(unconfigured(line));
         };
         let gate = self.gates.gate(&line.namespace);
         let published = line.follow();
@@ -154,6 +173,9 @@ impl Control {
         let Some(drain) = Drain::of(Arc::clone(&gate)) else {
             return self.superseded(line, request, &ticket).await;
         };
+        let lock = lock_mode(&ticket.settings, ticket.receipt.kind);
+        let early = (ticket.early.take(), lock);
+        let early = self.early_of(line, early, (&engine, drain.generation()));
         let began = self.clock.monotonic();
         let mut run = Run {
             control: self,
@@ -165,6 +187,8 @@ impl Control {
             published,
             stage: Stage::Waiting,
             lock: ticket.lock,
+            early: Some(early),
+            ready: None,
             lock_number: 0,
             stage_ends: began + Duration::from_millis(ticket.policy.deadline_ms),
             answer_by: began + self.longest(ticket.policy),
@@ -207,6 +231,30 @@ impl Control {
                 draining(reason)
             }
         }
+    }
+
+    /// What was begun when this generation's gate closed, or is begun now.
+    fn early_of(
+        &self,
+        line: &Line,
+        (early, lock): (Option<Early>, LockMode),
+        (engine, generation): (&Arc<dyn EnginePort>, Generation),
+    ) -> Early {
+        let early = early.filter(|early| early.generation() == generation);
+        early.unwrap_or_else(|| self.begin_early(line, engine, generation, lock))
+    }
+
+    /// Begins to ask behind the closing of this generation.
+    pub(super) fn begin_early(
+        &self,
+        line: &Line,
+        engine: &Arc<dyn EnginePort>,
+        generation: Generation,
+        lock: LockMode,
+    ) -> Early {
+        let locks = lock != LockMode::Off && !removed(Removable::EngineLock);
+        let wanted = (line.cutoff(generation), locks);
+        Early::begin(Arc::clone(engine), line.namespace.clone(), generation, wanted)
     }
 
     /// The time of all stages of a policy together, with some for an engine that answers late.
@@ -363,6 +411,10 @@ impl Run<'_> {
         if self.drain.look().is_none() {
             return Ok(None);
         }
+        // A connection that hasn't said yet that it is ours would be found in the census.
+        if let Some(early) = self.early.take() {
+            self.ready = early.holder().await;
+        }
         self.enter(DrainPhase::Census);
         let Some(before) = self.census(&seen).await? else {
             return Ok(None);
@@ -422,7 +474,14 @@ impl Run<'_> {
         if let Some(seen) = self.line.cutoff(generation) {
             return Ok(seen);
         }
-        let seen = self.engine.cutoff(&self.line.namespace).await?;
+        let early = match &mut self.early {
+            Some(early) => early.cutoff(generation).await,
+            None => None,
+        };
+        let seen = match early {
+            Some(asked) => asked?,
+            None => self.engine.cutoff(&self.line.namespace).await?,
+        };
         self.line.set_cutoff(Some((generation, Arc::clone(&seen))));
         Ok(seen)
     }
@@ -518,7 +577,7 @@ impl Run<'_> {
     /// Takes the engine's own locks as far as the mode and the engine allow, on the database that
     /// the census was of and on no other.
     async fn lock(&mut self, wanted: &Identity) -> Result<Option<EngineLock>, Stop> {
-        let mode = self.lock_mode();
+        let mode = lock_mode(&self.ticket.settings, self.ticket.receipt.kind);
         let without = |outcome: String| {
             Ok(Some(EngineLock { mode: LockMode::Off, outcome, tables: 0, gaps: Vec::new() }))
         };
@@ -528,7 +587,8 @@ impl Run<'_> {
         let (engine, wait) = (Arc::clone(&self.engine), self.ticket.settings.lock_timeout);
         let namespace = &self.line.namespace;
         let (locks, bounds) = (&self.control.locks, (wait, wanted));
-        match locks.take(namespace, self.lock, engine.as_ref(), bounds).await {
+        let ready = self.ready.take();
+        match locks.take(namespace, self.lock, engine.as_ref(), bounds, ready).await {
             Ok(coverage) => {
                 self.lock_number = coverage.number;
                 let outcome = "granted: every transaction that wrote to a table had ended";
@@ -567,14 +627,6 @@ impl Run<'_> {
     /// Whether what is drained is a target's import.
     pub(super) fn is_import(&self) -> bool {
         self.ticket.receipt.kind == CommandKind::SealTargetImport
-    }
-
-    /// A target isn't kept locked: what replicates into it goes on. Its import's end is confirmed.
-    fn lock_mode(&self) -> LockMode {
-        match self.ticket.settings.engine_lock {
-            LockMode::Hold if self.is_import() => LockMode::Confirm,
-            mode @ (LockMode::Hold | LockMode::Confirm | LockMode::Off) => mode,
-        }
     }
 
     /// A void ticket means that the fence was released, or that another drain of it gave up. Under

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::answer::{Answer, DrainReport};
 use super::port::Observation;
+use crate::base::arm::{Removable, removed};
 use crate::base::ids::{Generation, Namespace, Revision};
 use crate::base::limits;
 use crate::fence::code::Detail;
@@ -145,7 +146,12 @@ impl Line {
     /// The cutoff taken under this generation, if there is one.
     pub(super) fn cutoff(&self, generation: Generation) -> Option<Arc<dyn Observation>> {
         let inner = self.inner();
-        inner.cutoff.as_ref().filter(|(of, _)| *of == generation).map(|(_, seen)| Arc::clone(seen))
+        let any = removed(Removable::CutoffGeneration);
+        inner
+            .cutoff
+            .as_ref()
+            .filter(|(of, _)| any || *of == generation)
+            .map(|(_, seen)| Arc::clone(seen))
     }
 
     pub(super) fn set_cutoff(&self, cutoff: Option<(Generation, Arc<dyn Observation>)>) {

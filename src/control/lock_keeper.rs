@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::answer::LockReport;
 use super::instant::rfc3339_ms;
 use super::lock_waiters;
-use super::port::{EnginePort, HeldLock, LiveDatabase};
+use super::port::{EnginePort, HeldLock, LiveDatabase, LockResult, ReadyHolder};
 use crate::base::arm::{Removable, removed};
 use crate::base::clock::Clock;
 use crate::base::ids::Namespace;
@@ -126,15 +126,37 @@ impl Keep {
         }
     }
 
+    /// One attempt: on the connection that is ready, where it says that it is at the database that
+    /// is wanted; otherwise on one of its own, once the engine has said so.
+    async fn attempt(
+        &self,
+        engine: &dyn EnginePort,
+        (wait, wanted): (Duration, Option<&Identity>),
+        ready: Option<Box<dyn ReadyHolder>>,
+    ) -> Result<Box<dyn HeldLock>, TakeError> {
+        let is_there = |ready: &dyn ReadyHolder| {
+            !ready.is_lost() && wanted.is_none_or(|wanted| wanted.is_met_by(&ready.identity()))
+        };
+        let taken: LockResult = match ready.filter(|ready| is_there(ready.as_ref())) {
+            Some(ready) => ready.take(wait).await,
+            None => {
+                self.must_be(wanted, engine).await?;
+                engine.take_lock(&self.namespace, wait).await
+            }
+        };
+        taken.map_err(TakeError::Lock)
+    }
+
     /// One attempt, given up as soon as the ticket is void. What was held and isn't lost is kept.
     /// With a database that is `wanted`, only its own lock is taken or kept: the live one is asked
-    /// before, the lock's own session says where it is, and until then it isn't shown as held.
+    /// before, or a connection that is `ready` has said that it is there; the lock's own session
+    /// says where it is, and until then it isn't shown as held.
     async fn take(
         &self,
         ticket: LockTicket,
         engine: &dyn EnginePort,
-        wait: Duration,
-        wanted: Option<&Identity>,
+        (wait, wanted): (Duration, Option<&Identity>),
+        ready: Option<Box<dyn ReadyHolder>>,
     ) -> Result<Coverage, TakeError> {
         let mut void = self.epoch.subscribe();
         let mut held = self.held.lock().await;
@@ -147,10 +169,7 @@ impl Keep {
         };
         if held.as_ref().is_none_or(|lock| lock.is_lost() || is_of_another(lock.as_ref())) {
             *held = None;
-            let attempt = async {
-                self.must_be(wanted, engine).await?;
-                engine.take_lock(&self.namespace, wait).await.map_err(TakeError::Lock)
-            };
+            let attempt = self.attempt(engine, (wait, wanted), ready);
             let taken = tokio::select! {
                 biased;
                 _moved = void.wait_for(|now| *now != ticket.0) => return Err(TakeError::Void),
@@ -202,7 +221,7 @@ impl Keep {
                     "lost with its connection; the gate stays closed, the lock is taken again",
                 );
             }
-            match self.take(ticket, engine.as_ref(), wait, wanted.as_ref()).await {
+            match self.take(ticket, engine.as_ref(), (wait, wanted.as_ref()), None).await {
                 Ok(_) => {
                     another.clear();
                     self.gap("taken (again) after it was missing");
@@ -269,7 +288,8 @@ impl LockKeeper {
     }
 
     /// One attempt at the lock, or the one that is held: of the database that is `wanted`, which
-    /// is the one that the caller's census is of.
+    /// is the one that the caller's census is of. On the connection that is `ready`, if one is; it
+    /// is closed where it isn't used.
     ///
     /// # Cancel safety
     /// Cancel safe: an attempt that is dropped holds nothing.
@@ -282,8 +302,10 @@ impl LockKeeper {
         ticket: LockTicket,
         engine: &dyn EnginePort,
         (wait, wanted): (Duration, &Identity),
+        ready: Option<Box<dyn ReadyHolder>>,
     ) -> Result<Coverage, TakeError> {
-        self.keep(namespace).take(ticket, engine, wait, Some(wanted)).await
+        let keep = self.keep(namespace);
+        keep.take(ticket, engine, (wait, Some(wanted)), ready).await
     }
 
     /// Whether the lock of this taking is held and not known to be lost.

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use super::instant::rfc3339_ms;
 use super::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
-    PortFuture, Server,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, LockResult, MarkedBoundary,
+    Observation, PortFuture, ReadyHolder, Server,
 };
 use crate::base::ids::{Namespace, OperationId, Revision};
 use crate::base::run::EngineRun;
 use crate::engine::{
     Activity, BackendKey, CensusClear, CensusOutcome, CreateError, Cutoff, EngineError, EngineTime,
-    LockError, LockHandle, NewDatabase, PgEngine, ProxyView, ReadError, ReadTable, Terminated,
+    LiveIdentity, LockError, LockHandle, LockSession, NewDatabase, PgEngine, ProxyView, ReadError,
+    ReadTable, Terminated,
 };
 use crate::fence::record::{Boundary, BoundaryKind, Census, Identity};
 
@@ -39,6 +40,15 @@ impl PgPort {
 /// A PostgreSQL timeline as the fence records it. Timelines are positive.
 fn timeline(number: i32) -> Option<u32> {
     u32::try_from(number).ok()
+}
+
+/// A database as the fence records it.
+fn identity(live: &LiveIdentity) -> Identity {
+    Identity {
+        engine_id: live.engine_id.clone(),
+        timeline: timeline(live.timeline),
+        database_id: live.database_id.clone(),
+    }
 }
 
 /// An instant of the engine's clock as text, RFC 3339 with milliseconds.
@@ -94,12 +104,7 @@ struct PgLock(LockHandle);
 
 impl HeldLock for PgLock {
     fn identity(&self) -> Identity {
-        let live = self.0.identity();
-        Identity {
-            engine_id: live.engine_id.clone(),
-            timeline: timeline(live.timeline),
-            database_id: live.database_id.clone(),
-        }
+        identity(self.0.identity())
     }
 
     fn backend_pid(&self) -> i32 {
@@ -146,6 +151,28 @@ impl HeldLock for PgLock {
 
     fn release(self: Box<Self>) -> PortFuture<'static, Result<(), LockError>> {
         Box::pin(async move { self.0.release().await })
+    }
+}
+
+struct PgReadyHolder {
+    engine: PgEngine,
+    session: LockSession,
+}
+
+impl ReadyHolder for PgReadyHolder {
+    fn identity(&self) -> Identity {
+        identity(self.session.identity())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.session.is_lost()
+    }
+
+    fn take(self: Box<Self>, timeout: Duration) -> PortFuture<'static, LockResult> {
+        Box::pin(async move {
+            let handle = self.engine.take_lock_on(self.session, timeout).await?;
+            Ok(Box::new(PgLock(handle)) as Box<dyn HeldLock>)
+        })
     }
 }
 
@@ -210,10 +237,21 @@ impl EnginePort for PgPort {
         &'a self,
         namespace: &'a Namespace,
         timeout: Duration,
-    ) -> PortFuture<'a, Result<Box<dyn HeldLock>, LockError>> {
+    ) -> PortFuture<'a, LockResult> {
         Box::pin(async move {
             let handle = self.engine.take_lock(namespace, timeout).await?;
             Ok(Box::new(PgLock(handle)) as Box<dyn HeldLock>)
+        })
+    }
+
+    fn ready_holder<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Option<Box<dyn ReadyHolder>>, EngineError>> {
+        Box::pin(async move {
+            let session = self.engine.open_holder(namespace).await?;
+            let ready = PgReadyHolder { engine: self.engine.clone(), session };
+            Ok(Some(Box::new(ready) as Box<dyn ReadyHolder>))
         })
     }
 

@@ -115,6 +115,23 @@ pub trait HeldLock: Send + Sync {
     fn release(self: Box<Self>) -> PortFuture<'static, Result<(), LockError>>;
 }
 
+/// A connection that the engine lock can be taken on, opened while nothing needed it yet. It has
+/// begun nothing and holds nothing; dropping it closes it.
+pub trait ReadyHolder: Send + Sync {
+    /// Which database its session is in, as it said itself when it was opened. The lock's own word
+    /// counts ([`HeldLock::identity`]): this one keeps the lock from being asked for elsewhere.
+    fn identity(&self) -> Identity;
+
+    /// Whether it is known to be gone.
+    fn is_lost(&self) -> bool;
+
+    /// As [`EnginePort::take_lock`], on this connection.
+    fn take(self: Box<Self>, timeout: Duration) -> PortFuture<'static, LockResult>;
+}
+
+/// What one attempt at the engine lock comes to.
+pub type LockResult = Result<Box<dyn HeldLock>, LockError>;
+
 /// One engine.
 pub trait EnginePort: Send + Sync {
     /// Which database the namespace is now.
@@ -157,7 +174,16 @@ pub trait EnginePort: Send + Sync {
         &'a self,
         namespace: &'a Namespace,
         timeout: Duration,
-    ) -> PortFuture<'a, Result<Box<dyn HeldLock>, LockError>>;
+    ) -> PortFuture<'a, LockResult>;
+
+    /// Opens a connection for a lock that is wanted later; `None` where the engine's locks are
+    /// taken as they are needed. Until it answers a census takes it for a stranger's.
+    fn ready_holder<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Option<Box<dyn ReadyHolder>>, EngineError>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Writes the marker and reads the position behind it.
     fn mark_boundary<'a>(

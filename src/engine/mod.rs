@@ -41,7 +41,7 @@ pub use mysql::MyEngine;
 pub use mysql::lock::MyLockHandle;
 pub use postgres::PgEngine;
 pub use postgres::boundary::MARKER_PREFIX;
-pub use postgres::lock::{LockCoverage, LockHandle};
+pub use postgres::lock::{LockCoverage, LockHandle, LockSession};
 pub use postgres::preflight::{Warning, WarningCode};
 pub use postgres::terminate::{Activity, Terminated};
 pub use validation::{ReadError, ReadTable};

@@ -122,3 +122,59 @@ async fn one_connection_per_database_is_reused_and_the_number_is_bounded() {
     let most = i64::try_from(fencewire::base::limits::CONTROL_KEPT_MAX).unwrap();
     eventually("idle connections made room", async || ours().await <= most).await;
 }
+
+/// How often a text of identity's was parsed, and executed as it had been prepared.
+fn parsed_and_executed(pg: &Pg) -> (usize, usize) {
+    let log = pg.log();
+    let text = "SELECT (SELECT system_identifier";
+    let lines = log.lines().filter(|line| line.contains(text));
+    let parsed = |line: &&str| line.contains(" parse ");
+    let executed = |line: &&str| line.contains(" execute s");
+    (lines.clone().filter(parsed).count(), lines.filter(executed).count())
+}
+
+#[tokio::test]
+async fn a_question_is_parsed_as_it_is_and_once_more_to_be_kept() {
+    let mut pg = Pg::start_with(&["log_min_duration_statement=0"]).await;
+    let engine = pg.engine();
+    for _ in 0..4 {
+        engine.identity("app").await.unwrap();
+    }
+    assert_eq!(parsed_and_executed(&pg), (2, 3), "{}", pg.log());
+    // The census has its own order, by what is known of each text: all of it is answered.
+    let cutoff = engine.cutoff(&app()).await.unwrap();
+    assert_eq!(cutoff.identity().engine_id, engine.identity("app").await.unwrap().engine_id);
+    assert_eq!(parsed_and_executed(&pg), (2, 5));
+    // What is kept goes with its connection.
+    pg.down("INT");
+    pg.up().await;
+    eventually("it answers again", async || engine.identity("app").await.is_ok()).await;
+    engine.identity("app").await.unwrap();
+    assert_eq!(parsed_and_executed(&pg), (2, 1), "a new server has a log of its own");
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_and_given_back_is_noticed_by_what_is_prepared() {
+    let pg = Pg::start().await;
+    let admin = pg.client("app").await;
+    let role = "CREATE ROLE ctl LOGIN PASSWORD 'secret' IN ROLE pg_monitor";
+    admin.batch_execute(role).await.unwrap();
+    let engine = PgEngine::new(pg.settings("ctl")).unwrap();
+    for _ in 0..2 {
+        engine.identity("app").await.unwrap();
+    }
+    let rights = |word: &str, way: &str| {
+        format!("{word} EXECUTE ON FUNCTION pg_control_system() {way} PUBLIC")
+    };
+    admin.batch_execute(&rights("REVOKE", "FROM")).await.unwrap();
+    for _ in 0..3 {
+        let denied = engine.identity("app").await.unwrap_err();
+        assert!(matches!(denied, EngineError::Denied { .. }), "{denied}");
+        // The questions behind it were answered; the next ones aren't any worse for it.
+        assert!(engine.login_triggers("app").await.is_ok());
+    }
+    admin.batch_execute(&rights("GRANT", "TO")).await.unwrap();
+    for _ in 0..3 {
+        engine.identity("app").await.unwrap();
+    }
+}

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::base::arm::{Removable, removed};
-use crate::base::ids::Namespace;
+use crate::base::ids::{Generation, Namespace};
 use crate::control::fences::Control;
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
@@ -62,16 +62,17 @@ impl Drop for Doubt {
 }
 
 impl Control {
-    /// Puts up the overlay by which a command closes admission before its commit.
+    /// Puts up the overlay by which a command closes admission before its commit. Answers under
+    /// which generation it is closed.
     pub(in crate::control) fn install(
         &self,
         namespace: &Namespace,
         kind: CommandKind,
         rules: Rules,
-    ) {
+    ) -> Generation {
         let reads = kind == CommandKind::SetSourceReadFence;
         let overlay = if reads { Overlay::ClosingReads } else { Overlay::Installing };
-        self.gates.gate(namespace).overlay(overlay, rules);
+        self.gates.gate(namespace).overlay(overlay, rules)
     }
 
     /// Commits. On [`Committed::Yes`] the marker is written too; publishing is the caller's.
@@ -130,7 +131,6 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::Generation;
     use crate::fence::receipt::Fingerprint;
     use crate::fence::sample;
 

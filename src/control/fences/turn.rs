@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::commit::Committed;
 use super::{Control, drain_policy, indeterminate};
-use crate::base::ids::Revision;
+use crate::base::ids::{Generation, Revision};
 use crate::base::limits;
 use crate::control::answer::{Answer, DrainReport};
 use crate::control::doubles::NotHere;
-use crate::control::drain::Ticket;
+use crate::control::drain::{Early, Ticket, lock_mode};
 use crate::control::line::{Line, Request};
 use crate::control::points::Point;
 use crate::control::port::{EnginePort, LiveDatabase};
@@ -186,7 +186,7 @@ impl Control {
                 Decision::Resume(receipt) => {
                     story.replay = Replay::Resume;
                     self.settle_gate(line, &truth).await;
-                    return self.to_drain(command, receipt, truth.view.record(), true);
+                    return self.to_drain(command, receipt, truth.view.record(), (true, None));
                 }
                 Decision::Refuse(refusal) => {
                     if refusal.code == ControlCode::CommandConflict {
@@ -299,10 +299,13 @@ impl Control {
         if let Err(answer) = self.make_target(line, command, truth, next.as_deref_mut()).await {
             return Some(Step::answered(answer));
         }
+        let mut early = None;
         if drains && changes {
             let rules = self.rules(&command.namespace, next.as_deref());
-            self.install(&command.namespace, kind, rules);
+            let generation = self.install(&command.namespace, kind, rules);
             Point::AfterOverlay.pass(kind).await;
+            // Beside the commit, and dropped where that fails.
+            early = self.ask_early(line, kind, generation);
         }
         let commit = Commit {
             namespace: command.namespace.clone(),
@@ -342,7 +345,7 @@ impl Control {
             self.settle_gate(line, truth).await;
         }
         if drains {
-            return Some(self.to_drain(command, receipt, persisted.record(), false));
+            return Some(self.to_drain(command, receipt, persisted.record(), (false, early)));
         }
         self.hold_lock(line, persisted.record());
         Some(Step::answered(Answer::with_receipt(receipt, false)))
@@ -353,7 +356,7 @@ impl Control {
         command: &Command,
         receipt: Receipt,
         record: Option<&FenceRecord>,
-        replayed: bool,
+        (replayed, early): (bool, Option<Early>),
     ) -> Step {
         let settings = self.settings_of(&command.namespace);
         let of_record = record.and_then(|record| record.drain_policy);
@@ -370,7 +373,18 @@ impl Control {
             policy,
             settings,
             lock: self.locks.ticket(&command.namespace),
+            early,
         }))
+    }
+
+    /// Begins to ask the engine what a write drain needs first; nothing where no engine is known.
+    fn ask_early(&self, line: &Line, kind: CommandKind, generation: Generation) -> Option<Early> {
+        if drains_reads(kind) {
+            return None;
+        }
+        let engine = self.engine_of(&line.namespace)?;
+        let lock = lock_mode(&self.settings_of(&line.namespace), kind);
+        Some(self.begin_early(line, &engine, generation, lock))
     }
 
     /// Makes sure that the lock a proven fence rests on is held and watched.

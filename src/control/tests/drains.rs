@@ -642,7 +642,7 @@ async fn lock_modes_are_told_in_the_evidence() {
 }
 
 impl Command {
-    fn expecting(mut self, state: FenceState, revision: u64) -> Self {
+    pub(super) fn expecting(mut self, state: FenceState, revision: u64) -> Self {
         self.expected_state = state;
         self.expected_revision = Revision(revision);
         self

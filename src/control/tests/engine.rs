@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use crate::base::ids::{EngineName, Namespace, OperationId, Revision};
 use crate::base::run::EngineRun;
 use crate::control::port::{
-    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, MarkedBoundary, Observation,
-    PortFuture, Server,
+    CensusAnswer, ClearCensus, EnginePort, HeldLock, LiveDatabase, LockResult, MarkedBoundary,
+    Observation, PortFuture, ReadyHolder, Server,
 };
 use crate::engine::{
     Activity, BackendKey, Blocker, CreateError, EngineError, EngineTime, LockError, NewDatabase,
@@ -65,6 +65,11 @@ struct Script {
     filled: bool,
     answer: Option<Result<Vec<ReadTable>, ReadError>>,
     read_gate: Option<Arc<tokio::sync::Semaphore>>,
+    cutoff_gate: Option<Arc<tokio::sync::Semaphore>>,
+    open_at_cutoff: Vec<bool>,
+    holder_gate: Option<Arc<tokio::sync::Semaphore>>,
+    ready_holders: usize,
+    ready_lost: bool,
 }
 
 /// What the next attempt at making a database comes to.
@@ -287,6 +292,35 @@ impl ScriptedEngine {
         gate
     }
 
+    /// From now on cutoffs are answered only with one of these permits.
+    pub(crate) fn park_at_cutoff(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().cutoff_gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// From now on connections for a lock are opened early only with one of these permits.
+    pub(crate) fn park_at_holder(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        self.script().holder_gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// How many connections for a lock are open that no lock was taken on.
+    pub(crate) fn ready_holders(&self) -> usize {
+        self.script().ready_holders
+    }
+
+    /// From now on such a connection is known to have ended.
+    pub(crate) fn lose_ready_holders(&self) {
+        self.script().ready_lost = true;
+    }
+
+    /// Whether the watched gate's writes were open, at each question for a cutoff.
+    pub(crate) fn open_at_cutoff(&self) -> Vec<bool> {
+        self.script().open_at_cutoff.clone()
+    }
+
     /// From now on it says which server it is only with one of these permits.
     pub(crate) fn park_at_server(&self) -> Arc<tokio::sync::Semaphore> {
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
@@ -475,6 +509,32 @@ impl HeldLock for ScriptedLock {
     }
 }
 
+struct ScriptedReady(ScriptedEngine);
+
+impl Drop for ScriptedReady {
+    fn drop(&mut self) {
+        self.0.script().ready_holders -= 1;
+    }
+}
+
+impl ReadyHolder for ScriptedReady {
+    fn identity(&self) -> Identity {
+        let elsewhere = self.0.script().locks_at.clone();
+        elsewhere.unwrap_or_else(|| self.0.live())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.script().ready_lost
+    }
+
+    fn take(self: Box<Self>, timeout: Duration) -> PortFuture<'static, LockResult> {
+        Box::pin(async move {
+            self.0.script().log.push("on the ready holder".to_owned());
+            self.0.take_lock(&crate::control::tests::namespace(), timeout).await
+        })
+    }
+}
+
 impl EnginePort for ScriptedEngine {
     fn identity<'a>(
         &'a self,
@@ -529,7 +589,32 @@ impl EnginePort for ScriptedEngine {
     ) -> PortFuture<'a, Result<Arc<dyn Observation>, EngineError>> {
         let asked = self.ask("cutoff".to_owned());
         let seen = ScriptedObservation { engine: self.clone(), namespace: namespace.clone() };
-        ready(asked.map(|()| Arc::new(seen) as Arc<dyn Observation>))
+        let mut script = self.script();
+        let open = script.watched.as_ref().map(|gate| gate.word().writes_open());
+        script.open_at_cutoff.extend(open);
+        let gate = script.cutoff_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked.map(|()| Arc::new(seen) as Arc<dyn Observation>)
+        })
+    }
+
+    fn ready_holder<'a>(
+        &'a self,
+        _namespace: &'a Namespace,
+    ) -> PortFuture<'a, Result<Option<Box<dyn ReadyHolder>>, EngineError>> {
+        let asked = self.ask("early holder".to_owned());
+        let gate = self.script().holder_gate.clone();
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            asked?;
+            self.script().ready_holders += 1;
+            Ok(Some(Box::new(ScriptedReady(self.clone())) as Box<dyn ReadyHolder>))
+        })
     }
 
     fn take_lock<'a>(

@@ -114,7 +114,7 @@ async fn a_void_ticket_takes_nothing() {
     let taken = rig
         .control
         .locks
-        .take(&namespace(), ticket, engine.as_ref(), (Duration::from_millis(1), &identity()))
+        .take(&namespace(), ticket, engine.as_ref(), (Duration::from_millis(1), &identity()), None)
         .await;
     assert!(matches!(taken, Err(crate::control::lock_keeper::TakeError::Void)), "{taken:?}");
     assert!(!rig.engine.is_locked());
@@ -130,14 +130,14 @@ async fn a_lock_that_was_lost_and_taken_again_is_another_one() {
     let engine = rig.control.engine_of(&namespace()).unwrap();
     let wait = Duration::from_millis(1);
     let first =
-        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity())).await.unwrap();
+        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity()), None).await.unwrap();
     let same =
-        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity())).await.unwrap();
+        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity()), None).await.unwrap();
     assert_eq!(first.number, same.number);
     assert!(locks.confirm(&namespace(), ticket, first.number).await);
     rig.engine.break_lock();
     let second =
-        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity())).await.unwrap();
+        locks.take(&namespace(), ticket, engine.as_ref(), (wait, &identity()), None).await.unwrap();
     assert!(!locks.confirm(&namespace(), ticket, first.number).await, "a proof would rest on it");
     assert!(!locks.is_held(&namespace(), first.number).await);
     assert!(locks.confirm(&namespace(), ticket, second.number).await);

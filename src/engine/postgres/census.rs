@@ -25,7 +25,6 @@
 use std::collections::HashMap;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::connect::{Control, Question};
 use super::judge::{Backend, Observed, Prepared, judge};
@@ -40,7 +39,8 @@ use crate::engine::identity::{BackendKey, EngineTime};
 const TRANSACTIONS: &str = "SELECT virtualtransaction, pid FROM pg_locks \
     WHERE locktype = 'virtualxid' AND granted AND mode = 'ExclusiveLock' AND pid IS NOT NULL";
 
-/// Every backend of the server; texts only of this database's.
+/// Every backend of the server; texts only of this database's. Without a parameter, so that the
+/// engine plans it once where it is prepared.
 const BACKENDS: &str = concat!(
     "WITH here AS (SELECT oid FROM pg_database WHERE datname = current_database()), ",
     "writing AS (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'relation' AND granted ",
@@ -53,13 +53,15 @@ const BACKENDS: &str = concat!(
     "coalesce(host(a.client_addr) || ':' || a.client_port, 'local'), coalesce(a.state, ''), ",
     "nullif(concat_ws('/', a.wait_event_type, a.wait_event), ''), ",
     micros!("a.xact_start"),
-    ", CASE WHEN a.datid = (SELECT oid FROM here) THEN left(a.query, $1) ELSE '' END, ",
+    ", CASE WHEN a.datid = (SELECT oid FROM here) THEN left(a.query, 200) ELSE '' END, ",
     "a.backend_xid IS NOT NULL, w.pid IS NOT NULL, ",
     "coalesce(r.state IN ('streaming', 'catchup', 'backup'), false), s.slot_name::text ",
     "FROM pg_stat_activity a LEFT JOIN writing w ON w.pid = a.pid ",
     "LEFT JOIN pg_stat_replication r ON r.pid = a.pid ",
     "LEFT JOIN pg_replication_slots s ON s.active_pid = a.pid",
 );
+
+const _: () = assert!(STATEMENT_CHARS_MAX == 200);
 
 const PREPARED: &str = concat!(
     "SELECT gid, owner::text, ",
@@ -118,9 +120,8 @@ impl PgEngine {
 
     /// Steps 1 to 4 of the header, 2 to 4 unread.
     async fn look(&self, control: &mut Control) -> Result<(Seen, [Vec<Row>; 3]), EngineError> {
-        let cut = [(&STATEMENT_CHARS_MAX as _, Type::INT4)];
         let questions: [Question<'_>; 4] =
-            [(IDENTITY, &[]), (TRANSACTIONS, &[]), (BACKENDS, &cut), (PREPARED, &[])];
+            [(IDENTITY, &[]), (TRANSACTIONS, &[]), (BACKENDS, &[]), (PREPARED, &[])];
         let [seen, transactions, backends, prepared] =
             control.pipelined("census", questions).await?;
         Ok((self.sees_all(control, seen)?, [transactions, backends, prepared]))
@@ -128,8 +129,7 @@ impl PgEngine {
 
     /// Steps 2 to 4 of the header.
     pub(super) async fn observe(&self, control: &mut Control) -> Result<Observed, EngineError> {
-        let cut = [(&STATEMENT_CHARS_MAX as _, Type::INT4)];
-        let questions: [Question<'_>; 3] = [(TRANSACTIONS, &[]), (BACKENDS, &cut), (PREPARED, &[])];
+        let questions: [Question<'_>; 3] = [(TRANSACTIONS, &[]), (BACKENDS, &[]), (PREPARED, &[])];
         let rows = control.pipelined("census", questions).await?;
         self.observed(control, rows)
     }

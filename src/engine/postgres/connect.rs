@@ -7,10 +7,20 @@
 //! Called by the other files of this folder. It runs no statement of its own beyond settling a new
 //! connection, and never repeats a caller's statement.
 //!
-//! A question is one round trip: its parameters' types are given with it, and no prepared statement
-//! is left. Questions of which none needs another's answer are sent in one go
-//! ([`Control::pipelined`]). The engine still runs them one behind the other, each to its end and
-//! in a transaction of its own, before it reads the next, so whatever rests on their order stands.
+//! A question is one round trip: its parameters' types are given with it. Questions of which none
+//! needs another's answer are sent in one go ([`Control::pipelined`]). The engine still runs them
+//! one behind the other, each to its end and in a transaction of its own, before it reads the next,
+//! so whatever rests on their order stands.
+//!
+//! Texts are fixed, and a kept connection has the engine parse and plan each of them once. The
+//! first time a text is asked as it is, and its preparation is sent behind all questions of that
+//! go: who may not ask, or asks an engine that has no such thing, hears it from the question, where
+//! and as it always was, and a preparation that fails leaves the text to be asked as it is. From
+//! then on it is bound and executed, in the same place of its go. What is prepared is the text's
+//! meaning and its plan, never an answer: each execution reads anew, with the rights of then. It
+//! belongs to its [`Session`] and goes with it; behind any error it is forgotten, so that
+//! nothing that has become useless is asked twice; and there are at most
+//! [`limits::CONTROL_PREPARED_MAX`]. Lock holders ask too little for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -25,7 +35,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Config, Row, Statement};
 
 use super::micros;
 use crate::base::ids::EngineName;
@@ -41,7 +51,12 @@ use crate::tls::{ClientConnector, TlsError, TlsMode};
 pub(super) type Params<'p> = &'p [(&'p (dyn ToSql + Sync), Type)];
 
 /// A query with its parameters.
-pub(super) type Question<'q> = (&'q str, Params<'q>);
+///
+/// The text is one of the proxy's own: there are only so many, so they can be kept prepared.
+pub(super) type Question<'q> = (&'static str, Params<'q>);
+
+/// What one connection's engine has parsed already, by text.
+type Prepared = HashMap<&'static str, Statement>;
 
 /// All control connections to one engine.
 pub(super) struct Connections {
@@ -72,6 +87,8 @@ pub(super) struct Session {
     pub(super) backend: BackendKey,
     /// Turns true when the connection has ended for whatever reason.
     pub(super) ended: watch::Receiver<bool>,
+    /// Goes with the connection, as what it names does.
+    prepared: Prepared,
 }
 
 /// One database's connection for the time of one question. Dropping it gives it back.
@@ -236,7 +253,7 @@ impl Connections {
         drop(own);
         // Nobody listens when the connection has ended meanwhile, without holding anything.
         let _unheard = named.send(backend);
-        Ok(Session { client, backend, ended })
+        Ok(Session { client, backend, ended, prepared: Prepared::new() })
     }
 
     fn config(&self, database: &str, options: &str) -> Config {
@@ -328,7 +345,7 @@ impl Control {
     pub(super) async fn rows(
         &mut self,
         what: &'static str,
-        sql: &str,
+        sql: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, EngineError> {
         let [rows] = self.pipelined(what, [(sql, params)]).await?;
@@ -342,16 +359,30 @@ impl Control {
         what: &'static str,
         questions: [Question<'_>; N],
     ) -> Result<[Vec<Row>; N], EngineError> {
-        let each = u32::try_from(N).unwrap_or(u32::MAX);
-        let bound = answer_bound(self.statement_timeout.saturating_mul(each));
-        let Some(session) = &self.slot.session else {
+        let Some(session) = &mut self.slot.session else {
             return Err(EngineError::Unreachable {
                 engine: self.engine.clone(),
                 what,
                 words: "an earlier statement of this question broke the connection".to_owned(),
             });
         };
-        match tokio::time::timeout(bound, in_order(&session.client, questions)).await {
+        let new = unprepared(&session.prepared, &questions);
+        let each = u32::try_from(N.saturating_add(new.len())).unwrap_or(u32::MAX);
+        let bound = answer_bound(self.statement_timeout.saturating_mul(each));
+        let asked = in_order(ask(session, &questions));
+        // Behind the questions; none of them is changed by how these end.
+        let preparing = in_order(prepare(&session.client, &new));
+        let both = async { tokio::join!(biased; asked, preparing) };
+        let answered = match tokio::time::timeout(bound, both).await {
+            Ok((answers, statements)) => {
+                let done = new.iter().zip(statements);
+                let done = done.filter_map(|((sql, _), made)| Some((*sql, made.ok()?)));
+                session.prepared.extend(done);
+                Ok(answers.into_iter().collect::<Result<Vec<_>, _>>())
+            }
+            Err(late) => Err(late),
+        };
+        match answered {
             Ok(Ok(answers)) => answers.try_into().map_err(|_| EngineError::Unexpected {
                 engine: self.engine.clone(),
                 what,
@@ -361,6 +392,8 @@ impl Control {
                 let error = translate(&self.engine, what, self.statement_timeout, &error);
                 if matches!(error, EngineError::Unreachable { .. }) {
                     self.slot.session = None;
+                } else if let Some(session) = &mut self.slot.session {
+                    session.prepared.clear();
                 }
                 Err(error)
             }
@@ -376,7 +409,7 @@ impl Control {
     pub(super) async fn row(
         &mut self,
         what: &'static str,
-        sql: &str,
+        sql: &'static str,
         params: Params<'_>,
     ) -> Result<Row, EngineError> {
         let rows = self.rows(what, sql, params).await?;
@@ -405,14 +438,54 @@ impl Control {
     }
 }
 
-/// Asks all questions on one connection, and waits for all answers. A question is sent when its
-/// future is first polled, so the first round of polling sends them in their order.
-async fn in_order<const N: usize>(
-    client: &Client,
-    questions: [Question<'_>; N],
-) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
-    let mut asked = questions.map(|(sql, params)| Box::pin(client.query_typed(sql, params)));
-    let mut answers = [const { None }; N];
+/// The texts among these that a connection hasn't prepared, each once, as far as there is room.
+fn unprepared<'q>(prepared: &Prepared, questions: &[Question<'q>]) -> Vec<Question<'q>> {
+    let mut new: Vec<Question<'q>> = Vec::new();
+    for (sql, params) in questions {
+        let known = prepared.contains_key(sql) || new.iter().any(|(listed, _)| listed == sql);
+        if !known && prepared.len() + new.len() < limits::CONTROL_PREPARED_MAX {
+            new.push((*sql, *params));
+        }
+    }
+    new
+}
+
+/// The questions, each as prepared where it is. Nothing is sent before they are polled.
+fn ask<'s>(
+    session: &'s Session,
+    questions: &'s [Question<'s>],
+) -> Vec<impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + 's> {
+    let client = &session.client;
+    let one = |(sql, params): &'s Question<'s>| {
+        let statement = session.prepared.get(sql);
+        async move {
+            let Some(statement) = statement else {
+                return client.query_typed(sql, params).await;
+            };
+            let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+            client.query(statement, &values).await
+        }
+    };
+    questions.iter().map(one).collect()
+}
+
+/// Has the engine parse texts without running them. Nothing is sent before they are polled.
+fn prepare<'s>(
+    client: &'s Client,
+    new: &'s [Question<'s>],
+) -> Vec<impl Future<Output = Result<Statement, tokio_postgres::Error>> + 's> {
+    let one = |(sql, params): &'s Question<'s>| async move {
+        let types: Vec<Type> = params.iter().map(|(_, type_)| type_.clone()).collect();
+        client.prepare_typed(sql, &types).await
+    };
+    new.iter().map(one).collect()
+}
+
+/// Waits for all of these. What is sent on one connection is sent when its future is first polled,
+/// so the first round of polling sends it in this order.
+async fn in_order<F: Future>(asked: Vec<F>) -> Vec<F::Output> {
+    let mut asked: Vec<_> = asked.into_iter().map(Box::pin).collect();
+    let mut answers: Vec<Option<F::Output>> = asked.iter().map(|_| None).collect();
     poll_fn(|context| {
         let mut waiting = false;
         for (ask, answer) in asked.iter_mut().zip(&mut answers) {

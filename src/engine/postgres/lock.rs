@@ -10,8 +10,16 @@
 //! is sent in order and one statement to its end before the next (see `connect`), so a listing is
 //! of the time behind the locks in front of it, by a snapshot of its own. Where one fails the rest
 //! of its go fails in the aborted transaction or is thrown away, and the first error is the
-//! attempt's. The functions that the fence can't see through are looked for while the holder's
-//! connection is made, so still before its first lock; they are a hint, and nothing rests on when.
+//! attempt's. The functions that the fence can't see through are looked for beside it, on the kept
+//! connection; they are a hint, and nothing rests on when.
+//!
+//! The holder's connection may be opened long before ([`PgEngine::open_holder`]), while a drain
+//! waits for something else. It has then said who it is and which database it is in, and is idle:
+//! outside of a transaction, with no snapshot and no lock, so it holds nothing up. What it said
+//! counts for nothing later: the lock's own word about where it is comes from behind the last lock,
+//! as ever. It is an own backend from its first answer on (`connect`); before that the census can't
+//! tell it from a stranger's, so whoever opens one waits for that answer, or drops it, before he
+//! asks for a census.
 //!
 //! Called by `control`, which decides whether to hold or to confirm, bounds the attempts, and
 //! watches [`LockHandle::lost`].
@@ -248,6 +256,33 @@ impl std::fmt::Debug for LockHandle {
     }
 }
 
+/// A connection for a lock, with nothing begun and nothing locked. Dropping it closes it.
+pub struct LockSession {
+    session: Session,
+    namespace: Namespace,
+    identity: LiveIdentity,
+}
+
+impl LockSession {
+    /// Which database it is in, as it said itself when it was opened.
+    #[must_use]
+    pub fn identity(&self) -> &LiveIdentity {
+        &self.identity
+    }
+
+    /// Whether its connection is known to have ended.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        *self.session.ended.borrow() || self.session.client.is_closed()
+    }
+}
+
+impl std::fmt::Debug for LockSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LockSession({})", self.namespace)
+    }
+}
+
 /// Why one attempt ended without a lock.
 enum Failed {
     /// Somebody holds a conflicting lock, or two waiters met.
@@ -280,10 +315,69 @@ impl PgEngine {
         namespace: &Namespace,
         lock_timeout: Duration,
     ) -> Result<LockHandle, LockError> {
+        let first = self.connections.connect(self.database_of(namespace)?).await?;
+        self.lock_from(namespace, first, lock_timeout).await
+    }
+
+    /// Opens a connection that a lock may be taken on later.
+    ///
+    /// Cancel safety: dropping the future closes it.
+    ///
+    /// # Errors
+    /// Any [`EngineError`] but `Changed`.
+    pub async fn open_holder(&self, namespace: &Namespace) -> Result<LockSession, EngineError> {
+        let what = "opening the engine lock's connection";
+        let session = self.connections.connect(self.database_of(namespace)?).await?;
+        let settings = self.connections.settings();
+        let bound = answer_bound(settings.statement_timeout);
+        let asked = tokio::time::timeout(bound, session.client.query_typed_one(IDENTITY, &[]));
+        let Ok(answered) = asked.await else {
+            return Err(EngineError::Timeout { engine: settings.name.clone(), what, after: bound });
+        };
+        let seen = answered.and_then(|row| Seen::of(&row));
+        let seen = seen
+            .map_err(|error| translate(&settings.name, what, settings.statement_timeout, &error))?;
+        Ok(LockSession { session, namespace: namespace.clone(), identity: seen.identity })
+    }
+
+    /// As [`PgEngine::take_lock`], on a connection that was opened for it.
+    ///
+    /// Cancel safety: as there.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn take_lock_on(
+        &self,
+        holder: LockSession,
+        lock_timeout: Duration,
+    ) -> Result<LockHandle, LockError> {
+        let LockSession { session, namespace, .. } = holder;
+        self.lock_from(&namespace, session, lock_timeout).await
+    }
+
+    /// Tries on this connection first, and looks for opaque functions beside it.
+    async fn lock_from(
+        &self,
+        namespace: &Namespace,
+        first: Session,
+        lock_timeout: Duration,
+    ) -> Result<LockHandle, LockError> {
         let database = self.database_of(namespace)?;
-        let first = self.connections.connect(database);
-        let (opaque, first) = tokio::join!(self.opaque(database), first);
-        let mut first = Some(first?);
+        let attempts = self.attempts(namespace, first, lock_timeout);
+        let (opaque, locked) = tokio::join!(self.opaque(database), attempts);
+        let (session, granted) = locked?;
+        let bound = answer_bound(self.connections.settings().statement_timeout);
+        Ok(LockHandle { session, namespace: namespace.clone(), granted, opaque, bound })
+    }
+
+    async fn attempts(
+        &self,
+        namespace: &Namespace,
+        first: Session,
+        lock_timeout: Duration,
+    ) -> Result<(Session, Granted), LockError> {
+        let database = self.database_of(namespace)?;
+        let mut first = Some(first);
         for _ in 0..LOCK_ROUNDS_MAX {
             let session = match first.take() {
                 Some(session) => session,
@@ -295,15 +389,7 @@ impl PgEngine {
                 lock_timeout: lock_timeout.max(Duration::from_millis(1)),
             };
             match attempt.run().await {
-                Ok(Some(granted)) => {
-                    return Ok(LockHandle {
-                        session,
-                        namespace: namespace.clone(),
-                        granted,
-                        opaque,
-                        bound: answer_bound(self.connections.settings().statement_timeout),
-                    });
-                }
+                Ok(Some(granted)) => return Ok((session, granted)),
                 Ok(None) | Err(Failed::Moved) => {}
                 Err(Failed::Busy) => {
                     drop(session);

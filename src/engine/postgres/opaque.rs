@@ -10,8 +10,7 @@
 //! looked for by name and by source text. That is a hint for operators, never evidence: source can
 //! hide what it does.
 //!
-//! Called by `lock` while its connection is made, before the lock is taken. Nothing is refused
-//! here.
+//! Called by `lock`, beside its attempt at the lock. Nothing is refused here.
 
 use super::PgEngine;
 use crate::engine::error::EngineError;
