@@ -116,6 +116,10 @@ pub const CONTROL_BACKOFF_MAX_MS: u64 = 500;
 /// How much longer than the engine's own statement timeout its answer is waited for, in
 /// milliseconds.
 pub const CONTROL_ANSWER_GRACE_MS: u64 = 3_000;
+// A connection that has gone mute is replaced within a drain, which else would drop the wait and
+// leave it in its place.
+const _: () =
+    assert!(CONTROL_STATEMENT_TIMEOUT_MS + CONTROL_ANSWER_GRACE_MS < WRITE_DRAIN_DEFAULT_MS / 2);
 /// What a MySQL server may take to open one table for the engine lock, in milliseconds, on top of
 /// what it waits for others.
 pub const LOCK_TABLE_OPENS_MS: u64 = 20;

@@ -80,10 +80,6 @@ const UNLOCKED_TARGET: &str = "given back with the seal: a target is not kept lo
     that do not come through the proxy, replication and events among them, can write to it, and so \
     can a function that lifts a reader's read-only mode (PostgreSQL before 18)";
 
-/// Why a drain goes on where the engine names nobody who is in the lock's way.
-const NOBODY_SHOWN: &str = "the engine did not grant its lock on every table in time, and shows \
-    nobody who holds one; it is asked again. See the engine's process list for who waits for whom";
-
 /// How far force has gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -599,7 +595,7 @@ impl Run<'_> {
             }
             Err(TakeError::Void) => self.renew_ticket().await.map(|()| None),
             Err(TakeError::Lock(LockError::Busy { blockers, .. })) => {
-                self.report.reason = blockers.is_empty().then(|| NOBODY_SHOWN.to_owned());
+                self.report.reason = blockers.is_empty().then(|| blockers::NOBODY_SHOWN.to_owned());
                 self.name_residue(&blockers);
                 self.rest().await?;
                 Ok(None)

@@ -22,6 +22,7 @@ mod connect;
 mod judge;
 pub mod lock;
 mod opaque;
+mod patience;
 pub mod preflight;
 mod target;
 pub mod terminate;

@@ -25,6 +25,11 @@ fn engine_ms(at: EngineTime) -> u64 {
     u64::try_from(at.0 / 1000).unwrap_or(0)
 }
 
+/// Why a drain goes on where the engine names nobody who is in the lock's way.
+pub(super) const NOBODY_SHOWN: &str = "the engine did not grant its lock on every table in time, \
+    and shows nobody who holds one; it is asked again. See the engine's process list for who waits \
+    for whom";
+
 const LOGIN: &str = "a login that the engine works on may run a login trigger of the database; \
     force does not reach it: wait, or end that backend with pg_terminate_backend";
 

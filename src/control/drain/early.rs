@@ -13,7 +13,9 @@
 //! what begins at the engine behind the closing was admitted before it, and its lease is waited
 //! for, or runs under the guard. What comes around the proxy begins at any instant, behind the
 //! latest cutoff too: that is for the engine lock, and for the censuses, which let nobody pass who
-//! is in a transaction then, whenever it began.
+//! is in a transaction then, whenever it began. One thing is less than behind a later cutoff: a
+//! program that was admitted just before the closing, and begins at the engine behind this cutoff,
+//! is waited for by its lease alone, where it would be named in the census as well.
 //!
 //! Why the connection is opened behind the cutoff: logging in is a transaction, and until the
 //! connection has said who it is nobody can tell it from a stranger's. A cutoff would wait for it,

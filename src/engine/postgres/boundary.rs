@@ -5,8 +5,9 @@
 //! are flushed with it; and it gives a target's confirmed position something to reach on an idle
 //! system. Called by `control` between two censuses. It doesn't look at targets.
 //!
-//! With synchronous standbys configured and absent, the engine ends the wait at its statement
-//! timeout and calls the commit done: the boundary is then durable on this engine alone.
+//! With synchronous standbys configured and absent, the marker's commit waits for them whatever the
+//! statement timeout is (it is off by then), and the question ends at the proxy's own bound: there
+//! is no boundary until they are back, or the engine is told not to wait for them.
 
 use tokio_postgres::types::Type;
 

@@ -38,6 +38,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row, Statement};
 
 use super::micros;
+use super::patience::Answers;
 use crate::base::ids::EngineName;
 use crate::base::limits;
 use crate::engine::Settings;
@@ -367,20 +368,20 @@ impl Control {
             });
         };
         let new = unprepared(&session.prepared, &questions);
-        let each = u32::try_from(N.saturating_add(new.len())).unwrap_or(u32::MAX);
-        let bound = answer_bound(self.statement_timeout.saturating_mul(each));
-        let asked = in_order(ask(session, &questions));
+        let bound = answer_bound(self.statement_timeout);
+        let came = Answers::new();
+        let asked = in_order(ask(session, &questions), &came);
         // Behind the questions; none of them is changed by how these end.
-        let preparing = in_order(prepare(&session.client, &new));
+        let preparing = in_order(prepare(&session.client, &new), &came);
         let both = async { tokio::join!(biased; asked, preparing) };
-        let answered = match tokio::time::timeout(bound, both).await {
+        let answered = match came.wait(bound, both).await {
             Ok((answers, statements)) => {
                 let done = new.iter().zip(statements);
                 let done = done.filter_map(|((sql, _), made)| Some((*sql, made.ok()?)));
                 session.prepared.extend(done);
                 Ok(answers.into_iter().collect::<Result<Vec<_>, _>>())
             }
-            Err(late) => Err(late),
+            Err(mute) => Err(mute),
         };
         match answered {
             Ok(Ok(answers)) => answers.try_into().map_err(|_| EngineError::Unexpected {
@@ -482,8 +483,8 @@ fn prepare<'s>(
 }
 
 /// Waits for all of these. What is sent on one connection is sent when its future is first polled,
-/// so the first round of polling sends it in this order.
-async fn in_order<F: Future>(asked: Vec<F>) -> Vec<F::Output> {
+/// so the first round of polling sends it in this order. Each answer is noted as it comes.
+async fn in_order<F: Future>(asked: Vec<F>, came: &Answers) -> Vec<F::Output> {
     let mut asked: Vec<_> = asked.into_iter().map(Box::pin).collect();
     let mut answers: Vec<Option<F::Output>> = asked.iter().map(|_| None).collect();
     poll_fn(|context| {
@@ -493,7 +494,10 @@ async fn in_order<F: Future>(asked: Vec<F>) -> Vec<F::Output> {
                 continue;
             }
             match ask.as_mut().poll(context) {
-                Poll::Ready(done) => *answer = Some(done),
+                Poll::Ready(done) => {
+                    came.came();
+                    *answer = Some(done);
+                }
                 Poll::Pending => waiting = true,
             }
         }
