@@ -111,11 +111,15 @@ pub enum Removable {
     BudgetLook,
     /// A text is recalled for what it was only under the rules that it was read by.
     RecallRules,
+    /// What `auto_prepare` keeps is forgotten behind what may have a text mean something else.
+    AutoForget,
+    /// What `""` means is waited for where nobody knows it.
+    AutoMeaning,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -164,6 +168,8 @@ impl Removable {
         Self::WakerLook,
         Self::BudgetLook,
         Self::RecallRules,
+        Self::AutoForget,
+        Self::AutoMeaning,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -218,6 +224,8 @@ impl Removable {
             Self::WakerLook => "waker-look",
             Self::BudgetLook => "budget-look",
             Self::RecallRules => "recall-rules",
+            Self::AutoForget => "auto-forget",
+            Self::AutoMeaning => "auto-meaning",
         }
     }
 

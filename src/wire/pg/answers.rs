@@ -12,6 +12,7 @@ use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
+use crate::wire::pg::auto_prepare::Given;
 use crate::wire::pg::client::Rest;
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -34,6 +35,7 @@ pub(crate) struct EngineFault(String);
 
 const READY_TOO_EARLY: &str = "it is ready in the middle of a pipeline that has had no Sync, so it \
     does not skip the rest (an error on COPY data or the end of a COPY outside a COPY does that)";
+const OUT_OF_ORDER: &str = "it has completed something else than what was to be completed next";
 const ERROR_ASTRAY: &str = "an error that may have come on COPY data or the end of a COPY outside \
     a COPY, so it is not known whether the rest of the pipeline is skipped";
 
@@ -162,7 +164,15 @@ fn rule(
         b'1' | b'3' if !mine => {
             conversation.owed.completed();
             conversation.prepared.completed();
-            usual
+            match conversation.auto.as_mut().map(|auto| auto.completed(header.tag)) {
+                None | Some(Given::Same) => usual,
+                Some(Given::Nothing) => Ruling::Drop,
+                Some(Given::ParseComplete) => {
+                    out.inject(|buffer| frame::put(buffer, b'1', &[]));
+                    Ruling::Drop
+                }
+                Some(Given::Fault) => Ruling::Fault(OUT_OF_ORDER),
+            }
         }
         b'C' if !whole => Ruling::More,
         b'C' => {
@@ -192,6 +202,9 @@ fn ready(conversation: &mut Conversation, body: &[u8], to_engine: &mut BytesMut)
     conversation.note_block(status, behind);
     if let Some(entry) = ended {
         conversation.prepared.answered(entry.number);
+        if let Some(auto) = &mut conversation.auto {
+            auto.answered(entry.number);
+        }
         conversation.own_answered(&entry, status);
     }
     if conversation.owed.is_empty() {
@@ -210,6 +223,7 @@ fn reported(
 ) -> Ruling {
     let ours = conversation.forced != Forced::No
         || conversation.owed.front().is_some_and(|entry| entry.guarded || entry.refused.is_some());
+    let at = conversation.owed.front().map_or((0, 0), |entry| (entry.number, entry.done()));
     // One that ends the session has nothing behind it to skip or to run.
     let unclear = conversation.owed.errored().is_err() && !removed(Removable::UnclearAnswers);
     if unclear && severity(body) == Severity::Error {
@@ -217,6 +231,10 @@ fn reported(
     }
     if let Some(entry) = conversation.owed.front() {
         conversation.prepared.failed(entry.number);
+        if let Some(auto) = &mut conversation.auto {
+            auto.failed(at.0, at.1, entry.number);
+            auto.reported(body);
+        }
     }
     if !mine {
         conversation.own.failed();
@@ -291,6 +309,9 @@ fn error(
 fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling {
     let Some((name, rest)) = frame::text(body) else { return Ruling::Pass };
     let Some((value, _)) = frame::text(rest) else { return Ruling::Pass };
+    if let Some(auto) = &mut conversation.auto {
+        auto.setting_changed(name);
+    }
     match name {
         b"default_transaction_read_only" => {
             let on = value == b"on";
