@@ -295,7 +295,7 @@ fn invariant_17_the_client_sees_no_difference() {
         alone += one;
         kept += other;
     }
-    assert!(kept * 5 < alone * 4, "nothing is kept: {kept} instead of {alone}");
+    assert!(kept + 500 < alone, "nothing is kept: {kept} instead of {alone}");
 }
 
 #[cfg(debug_assertions)]
