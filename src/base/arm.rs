@@ -115,11 +115,13 @@ pub enum Removable {
     AutoForget,
     /// What `""` means is waited for where nobody knows it.
     AutoMeaning,
+    /// A kept name that something opaque may have given another meaning is judged as opaque.
+    AutoDoubt,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -170,6 +172,7 @@ impl Removable {
         Self::RecallRules,
         Self::AutoForget,
         Self::AutoMeaning,
+        Self::AutoDoubt,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -226,6 +229,7 @@ impl Removable {
             Self::RecallRules => "recall-rules",
             Self::AutoForget => "auto-forget",
             Self::AutoMeaning => "auto-meaning",
+            Self::AutoDoubt => "auto-doubt",
         }
     }
 

@@ -239,7 +239,10 @@ fn reported(
     if !mine {
         conversation.own.failed();
     }
-    error(conversation, body, mine, ours && whole, out)
+    match error(conversation, body, mine, ours && whole, out) {
+        Ruling::Pass if whole => by_no_name(conversation, body, out),
+        ruling => ruling,
+    }
 }
 
 fn severity(body: &[u8]) -> Severity {
@@ -301,6 +304,14 @@ fn error(
     let Some(denial) = forced.or(refused) else { return Ruling::Pass };
     let refusal = conversation.refusal(denial);
     out.inject(|buffer| conversation.tell(buffer, &refusal, severity));
+    Ruling::Drop
+}
+
+/// Passes an error on. Where it names a statement of the proxy's, the client's has no name.
+fn by_no_name(conversation: &Conversation, body: &[u8], out: &mut Outgoing<'_>) -> Ruling {
+    let auto = conversation.auto.as_deref();
+    let Some(said) = auto.and_then(|auto| auto.without_names(body)) else { return Ruling::Pass };
+    out.inject(|buffer| frame::put(buffer, b'E', &said));
     Ruling::Drop
 }
 

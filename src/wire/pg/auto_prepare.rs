@@ -153,6 +153,8 @@ pub(crate) struct AutoPrepare {
     /// Bytes of these.
     bytes: usize,
     next: u64,
+    /// Numbers below it were given before something ran that may have changed what their names mean.
+    trusted_from: u64,
     clock: u64,
     /// Names that the engine may have.
     alive: usize,
@@ -191,6 +193,7 @@ impl AutoPrepare {
             kept: HashMap::new(),
             bytes: 0,
             next: 1,
+            trusted_from: 1,
             clock: 0,
             alive: 0,
             spare: Vec::new(),
@@ -318,6 +321,9 @@ impl AutoPrepare {
     /// What is forwarded, or was prepared of it.
     pub(crate) fn note(&mut self, traits: Traits) {
         self.moving |= traits.tx != TxEffect::None || traits.unsettles;
+        if traits.unsettles {
+            self.trusted_from = self.next;
+        }
         if traits.unsettles && !removed(Removable::AutoForget) {
             self.forget();
             self.resting = true;
@@ -355,6 +361,12 @@ impl AutoPrepare {
             Some(_) | None if removed(Removable::AutoMeaning) => Some(self.settled),
             Some(_) | None => None,
         }
+    }
+
+    /// Whether a number's name may have come to mean another text: something was forwarded behind
+    /// its Parse that can prepare and deallocate what it likes.
+    pub(crate) const fn is_doubtful(&self, meaning: Meaning) -> bool {
+        matches!(meaning, Meaning::Ours(number) if number < self.trusted_from)
     }
 
     /// A message is forwarded in the pipeline `pipeline`, behind `at` of its messages.
@@ -499,11 +511,12 @@ impl AutoPrepare {
         self.latest = self.latest.filter(|(at, _)| *at > pipeline);
     }
 
-    /// What an error says of what is kept. Those of data, of conflicts and of cancels say nothing;
-    /// any other may come of a statement that is older than what it names.
+    /// What an error says of what is kept. Those of conflicts and of cancels say nothing; any other
+    /// may come of a statement that is older than what it names, also one of data: parameters are
+    /// read by the types that columns had.
     pub(crate) fn reported(&mut self, error: &[u8]) {
         let sqlstate = field(error, b'C').unwrap_or_default();
-        let says_nothing = [&b"22"[..], b"23", b"25", b"40", b"53", b"55", b"57", b"P0"];
+        let says_nothing = [&b"22012"[..], b"23", b"25", b"40", b"53", b"55", b"57", b"P0"];
         if says_nothing.iter().any(|class| sqlstate.starts_with(class)) {
             return;
         }
@@ -512,6 +525,22 @@ impl AutoPrepare {
             self.counters.auto_prepared(AutoPrepared::ResultChanged);
         }
         self.forget();
+    }
+
+    /// An error's body as it reads of the unnamed statement; `None` if it has no name of ours.
+    pub(crate) fn without_names(&self, error: &[u8]) -> Option<Vec<u8>> {
+        let tag = self.tag.as_bytes();
+        let find = |bytes: &[u8]| bytes.windows(tag.len()).position(|at| at == tag);
+        let (mut left, mut said) = (error, Vec::new());
+        while let Some(at) = find(left) {
+            let (in_front, name) = left.split_at(at);
+            said.extend_from_slice(in_front);
+            let digits = name.get(tag.len()..).unwrap_or_default();
+            let number = digits.strip_prefix(b"_").unwrap_or(digits);
+            let end = number.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(number.len());
+            left = number.get(end..).unwrap_or_default();
+        }
+        (!said.is_empty()).then(|| [&said[..], left].concat())
     }
 
     /// The engine reported a setting's new value: texts may be read by it.

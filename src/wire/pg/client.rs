@@ -545,6 +545,11 @@ impl Message<'_, '_, '_> {
         let number = self.conversation.owed.next_number();
         let unknown = Known { class: StatementClass::Unprovable, traits: Traits::unknown() };
         let known = self.conversation.prepared.look(statement, number).unwrap_or(unknown);
+        let meaning = match self.meaning(statement) {
+            Ok(meaning) => meaning,
+            Err(ruling) => return ruling,
+        };
+        let known = if self.is_doubtful(meaning) { unknown } else { known };
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
@@ -556,10 +561,6 @@ impl Message<'_, '_, '_> {
         // Only its Execute ends a transaction, or resets the session.
         let traits = Traits { breaks_guard: false, ..known.traits };
         let detail = known.traits.databases.then_some(&everywhere);
-        let meaning = match self.meaning(statement) {
-            Ok(meaning) => meaning,
-            Err(ruling) => return ruling,
-        };
         let class = StatementClass::strongest(class, known.class);
         let guarded = match self.admit(class, traits, detail) {
             Ok(guarded) => guarded,

@@ -8,6 +8,7 @@
 use bytes::{BufMut as _, BytesMut};
 
 use super::{Message, Ruling, Stop, broken};
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::sql::has_moving_literal;
 use crate::wire::pg::auto_prepare::{AutoPrepare, Awaited, Meaning, Plan};
@@ -133,6 +134,13 @@ impl Message<'_, '_, '_> {
             }
             Some(_) | None => Ok(Meaning::Engine),
         }
+    }
+
+    /// Whether a statement may not be the text any more that its client parsed: then it is judged
+    /// as one that may do anything.
+    pub(super) fn is_doubtful(&self, meaning: Meaning) -> bool {
+        let auto = self.conversation.auto.as_deref();
+        auto.is_some_and(|auto| auto.is_doubtful(meaning)) && !removed(Removable::AutoDoubt)
     }
 
     /// Where the client has no unnamed statement the engine is made to have none.
