@@ -108,6 +108,19 @@ fn a_flush_brings_what_a_flush_brings() {
     assert_eq!(kept(&mut client), ["SELECT 1"]);
 }
 
+/// Warnings of the parser come with each Parse, and there is a Parse for each that comes.
+#[test]
+fn what_the_engine_says_of_a_text_is_said_each_time() {
+XX-12-02'::timestamp(7)", "SELECT '1 s'::interval(9) AS \"n\""] {
+        for round in 0..6 {
+            let told = [&mut client, &mut direct].map(|wire| wire.extended(sql, &[]).ok().frames);
+            assert_eq!(told[0], told[1], "round {round}");
+            assert_eq!(told[1][0].0, b'N', "control arm: it warns");
+        }
+    }
+    assert_eq!((event(proxy, "named"), event(proxy, "reused")), (2, 0));
+}
+
 #[test]
 fn a_session_that_is_discarded_or_changed_starts_anew() {
     let site = site();

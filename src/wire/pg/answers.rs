@@ -113,7 +113,7 @@ const fn speaks(tag: u8) -> bool {
 
 /// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
 const fn carries_state(tag: u8) -> bool {
-    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A')
+    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A' | b'N')
 }
 
 /// Whether a message of this type is the whole answer to one message of a pipeline, or to one
@@ -184,6 +184,12 @@ fn rule(
         }
         // A notification is never the answer to the proxy's own statement.
         b'A' => Ruling::Pass,
+        b'N' => {
+            if let (Some(auto), Some(entry)) = (&mut conversation.auto, conversation.owed.front()) {
+                auto.noticed(entry.number, entry.done());
+            }
+            usual
+        }
         _ => usual,
     }
 }

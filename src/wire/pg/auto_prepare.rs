@@ -130,10 +130,13 @@ struct Kept {
     number: u64,
     /// The engine has said that it has it.
     there: bool,
-    /// Where it was named.
+    /// Where it was named; [`NEVER`] where the engine had something to say of it.
     pipeline: u64,
     used: u64,
 }
+
+/// No pipeline: programs are numbered from 1.
+const NEVER: u64 = 0;
 
 /// Places that a hash may be in, among those of texts that came once.
 const SEEN_TOGETHER: usize = 4;
@@ -290,11 +293,12 @@ impl AutoPrepare {
         while self.kept.len() >= limits::AUTO_PREPARE_NAMES_MAX
             || self.bytes + bytes > limits::AUTO_PREPARE_BYTES_MAX
         {
-            let there = self.kept.iter().filter(|(_, kept)| kept.there);
-            let Some((oldest, _)) = there.min_by_key(|(_, kept)| kept.used) else { return false };
+            let over = self.kept.iter().filter(|(_, kept)| kept.there || kept.pipeline == NEVER);
+            let Some((oldest, _)) = over.min_by_key(|(_, kept)| kept.used) else { return false };
             let oldest = oldest.clone();
             self.bytes -= oldest.len();
-            self.spare.extend(self.kept.remove(&oldest).map(|kept| kept.number));
+            let gone = self.kept.remove(&oldest).filter(|kept| kept.there);
+            self.spare.extend(gone.map(|kept| kept.number));
         }
         true
     }
@@ -449,9 +453,23 @@ impl AutoPrepare {
 
     fn is_there(&mut self, number: u64) {
         match self.kept.values_mut().find(|kept| kept.number == number) {
-            Some(kept) => kept.there = true,
-            // Forgotten meanwhile.
-            None => self.spare.push(number),
+            Some(kept) if kept.pipeline != NEVER => kept.there = true,
+            // Forgotten meanwhile, or not to be kept.
+            Some(_) | None => self.spare.push(number),
+        }
+    }
+
+    /// The engine had a notice for its client in the pipeline `pipeline`, of which it had answered
+    /// `done` messages. Where that is about a text that is being named, its client wants to hear it
+    /// at each Parse: the text is sent as it is from now on.
+    pub(crate) fn noticed(&mut self, pipeline: u64, done: u32) {
+        let Some(Coming { pipeline: here, at, what: Awaited::Name(number) }) = self.coming.front()
+        else {
+            return;
+        };
+        if *here == pipeline && done >= *at {
+            let kept = self.kept.values_mut().find(|kept| kept.number == *number);
+            kept.into_iter().for_each(|kept| kept.pipeline = NEVER);
         }
     }
 

@@ -496,3 +496,35 @@ fn an_error_names_no_statement_of_the_proxys() {
         assert_eq!(seen, [message(b'1', b""), fails(""), ready(b'I')].concat());
     });
 }
+
+/// The engine warns as it parses, and a client hears that each time.
+#[test]
+fn a_text_that_the_engine_has_a_notice_for_is_not_kept() {
+    keeping_both(|stage| {
+        stage.client(&once("SELECT 1"));
+        stage.engine(&answer(b'1'));
+        stage.client(&once("SELECT 1"));
+        assert_ne!(stage.sent(), [once("SELECT 1"), once("SELECT 1")].concat(), "it is named");
+        let notice = message(b'N', b"SWARNING\0C22023\0Mless\0\0");
+        stage.engine(&[notice.clone(), answer(b'1')].concat());
+        for _ in 0..3 {
+            stage.client(&once("SELECT 1"));
+            assert_eq!(stage.sent(), once("SELECT 1"));
+            stage.engine(&[notice.clone(), answer(b'1')].concat());
+        }
+        // One in front of that Parse is another message's, and this text is kept.
+        let other = [parse("", "SELECT 2"), bind("", ""), execute(), sync()].concat();
+        stage.client(&other);
+        stage.engine(&answer(b'1'));
+        stage.client(&[bind("", ""), execute(), other.clone()].concat());
+        let ran = [message(b'2', b""), notice.clone(), done("SELECT 1")].concat();
+        // The name of before is closed on this occasion.
+        stage.engine(&[ran, message(b'3', b""), answer(b'1')].concat());
+        stage.sent();
+        stage.client(&other);
+        assert_ne!(stage.sent(), other);
+        stage.engine(&answer(b'3'));
+        let told = stage.told();
+        assert_eq!(told.iter().filter(|tag| *tag == "N").count(), 5, "{told:?}");
+    });
+}
