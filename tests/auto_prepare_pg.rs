@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use acceptance::{Site, code, metric};
 use support::tools::{Target, run};
-use support::wire::{bind, describe, execute, flush, parse, sync};
+use support::wire::{Frame, bind, close, describe, execute, flush, parse, query, sync};
 use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire};
 
 fn keeping(env: &[(&str, &str)]) -> Proxy {
@@ -249,4 +249,160 @@ fn pgbench_adds_up() {
     assert_eq!(run(target.psql(&db).args(["-At", "-c", sums])).trim(), "t|200");
     // Five texts of each transaction, by four clients; two sights of each are parsed.
     assert_eq!(event(proxy, "reused"), 5 * (200 - 2 * 4));
+}
+
+/// Texts of the random conversations, with how many parameters each has.
+const TEXTS: [(&str, usize); 22] = [
+    ("SELECT n + 0 FROM u ORDER BY 1", 0),
+    ("SELECT n + $1::int FROM u ORDER BY 1", 1),
+    ("SELECT n + $1::int FROM u ORDER BY 1", 1),
+    ("SELECT $1::int, $2::text", 2),
+    ("SELECT $1::int, $2::text", 2),
+    ("INSERT INTO u VALUES ($1::int)", 1),
+    ("INSERT INTO u VALUES ($1::int) RETURNING n + 1", 1),
+    ("UPDATE u SET n = n + 100 WHERE n = $1::int", 1),
+    ("DELETE FROM u WHERE n = $1::int", 1),
+    ("SELECT extract(month FROM '01/02/2026'::date)", 0),
+    ("SELECT 'yesterday'::date < 'tomorrow'::date", 0),
+    ("SELECT 1 / (n - n) FROM u", 0),
+    ("SELECT * FROM missing", 0),
+    ("SELEC 1", 0),
+    ("BEGIN", 0),
+    ("COMMIT", 0),
+    ("ROLLBACK", 0),
+    ("SAVEPOINT one", 0),
+    ("ROLLBACK TO one", 0),
+    ("SET DateStyle = 'ISO, DMY'", 0),
+    ("CREATE TEMP TABLE u AS SELECT 7 AS n", 0),
+    ("DISCARD ALL", 0),
+];
+
+/// How many of these, from the first on, may be kept.
+const STEADY: usize = 10;
+
+/// What comes as a simple query too, beside the texts without parameters.
+const QUERIES: [&str; 6] = [
+    "DEALLOCATE ALL",
+    "SELECT 1; SELECT 2",
+    "BEGIN; SET LOCAL DateStyle = 'ISO, DMY'",
+    "SELECT set_config('DateStyle', 'ISO, DMY', true)",
+    "DROP TABLE IF EXISTS pg_temp.u",
+    "SET DateStyle = 'ISO, MDY'; COMMIT",
+];
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).unwrap()
+    }
+
+    /// One message or two of a pipeline. `DISCARD ALL` has no name: docs/CONTRACT.md says why.
+    fn message(&mut self, favourite: usize) -> Vec<u8> {
+        // Most come again and again, so that they are kept; most others disturb that.
+        let steady = (favourite + self.roll(2)) % STEADY;
+        let at = if self.roll(8) == 0 { self.roll(TEXTS.len()) } else { steady };
+        let (text, parameters) = TEXTS[at];
+        let values = ["1", "2", "3", "40", "x"].map(Some);
+        let mut count = parameters;
+        if self.roll(16) == 0 {
+            count += 1;
+        }
+        let values: Vec<_> = (0..count).map(|_| values[self.roll(values.len())]).collect();
+        match self.roll(24) {
+            0..10 => [parse("", text), bind("", "", &values), execute("", 0)].concat(),
+            10..12 => [parse("", text), describe(b'S', ""), bind("", "", &values)].concat(),
+            12 => parse("", text),
+            13 => bind("", "", &values),
+            14 => bind("p", "", &values),
+            15 => execute("p", 1),
+            16 => execute("", 2),
+            17 => describe(b'S', ""),
+            18 => describe(b'P', ""),
+            19 => close(b'S', ""),
+            20 => close(b'P', ["", "p"][self.roll(2)]),
+            21 if text != "DISCARD ALL" => [close(b'S', "s"), parse("s", text)].concat(),
+            22 => bind("", "s", &values),
+            _ => flush(),
+        }
+    }
+}
+
+/// What a client is told in one conversation. Its shape hangs on the seed alone.
+fn conversation(wire: &mut Wire, seed: u64) -> Vec<Frame> {
+    let mut dice = Dice(seed);
+    let (patience, favourite) = (dice.roll(4), dice.roll(STEADY));
+    let (mut owed, mut frames) = (0, Vec::new());
+    for step in 0..40 {
+        let mut bytes = Vec::new();
+        if dice.roll(12) == 0 {
+            let texts: Vec<_> = TEXTS.iter().filter(|(_, parameters)| *parameters == 0).collect();
+            let other = dice.roll(texts.len() + QUERIES.len());
+            let text = texts.get(other).map(|(text, _)| *text);
+            bytes.extend(query(text.unwrap_or_else(|| QUERIES[other - texts.len()])));
+        } else {
+            for _ in 0..dice.roll(5) {
+                bytes.extend(dice.message(favourite));
+            }
+            bytes.extend(sync());
+        }
+        wire.send_raw(&bytes);
+        owed += 1;
+        if step == 39 || dice.roll(4) <= patience {
+            for _ in 0..owed {
+                frames.extend(wire.until_ready().frames);
+            }
+            owed = 0;
+        }
+    }
+    frames
+}
+
+/// Plays conversations with and without; answers the first whose clients were told something else.
+fn first_difference(keeping: &Proxy, seeds: u64) -> Option<String> {
+    let without = Proxy::start(PgCluster::shared());
+    let site = Site::new(PgCluster::shared(), &without);
+    site.setup("CREATE TABLE u (n int PRIMARY KEY)");
+    let there = Site::at(PgCluster::shared(), keeping, &site.db);
+    for seed in 1..=seeds {
+        let told = [&site, &there].map(|site| {
+            site.setup("TRUNCATE u; INSERT INTO u VALUES (1), (2)");
+            let mut client = site.client();
+            let told = conversation(&mut client, 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            client.terminate();
+            told
+        });
+        if let Some(at) =
+            (0..told[0].len().max(told[1].len())).find(|&at| told[0].get(at) != told[1].get(at))
+        {
+            let shown = told.map(|frames| {
+                frames
+                    .get(at)
+                    .map(|(tag, body)| format!("{} {}", char::from(*tag), body.escape_ascii()))
+            });
+            return Some(format!("seed {seed}, message {at}: {shown:?}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn invariant_17_random_conversations_are_the_same_with_it_on() {
+    let keeping = keeping(&[]);
+    let seeds = std::env::var("FENCEWIRE_AUTO_SEEDS").map_or(150, |n| n.parse().unwrap());
+    let difference = first_difference(&keeping, seeds);
+    assert_eq!(difference, None, "VIOLATION: invariant 17");
+    let (named, reused) = (event(&keeping, "named"), event(&keeping, "reused"));
+    assert!(named > seeds / 4 && reused > seeds / 4, "control arm: {named} kept, {reused} used");
+}
+
+#[test]
+fn invariant_17_control_arm_without_its_guards_conversations_differ() {
+    for guard in ["auto-forget", "auto-meaning"] {
+        let without = keeping(&[("FENCEWIRE_REMOVE", guard)]);
+        assert!(first_difference(&without, 400).is_some(), "{guard}");
+    }
 }

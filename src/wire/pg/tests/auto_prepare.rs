@@ -456,3 +456,43 @@ fn a_client_that_uses_the_proxys_names_is_told() {
         assert!(stage.sent().is_empty());
     }
 }
+
+/// What runs unseen may have prepared another text under a kept name.
+#[test]
+fn invariant_17_a_name_that_may_mean_another_text_is_judged_as_opaque() {
+    let mut stage = keeping(usize::MAX);
+    keep(&mut stage, "SELECT 1");
+    let opaque = [parse("d", "DO $$ BEGIN END $$"), bind("", "d"), execute(), sync()].concat();
+    stage.client(&[parse("", "SELECT 1"), sync(), opaque].concat());
+    stage.engine(&[message(b'3', b""), ready(b'I')].concat());
+    stage.engine(&[message(b'1', b""), message(b'2', b""), done("DO"), ready(b'I')].concat());
+    stage.told();
+    stage.sent();
+    stage.close();
+    stage.client(&[bind("", ""), execute(), sync()].concat());
+    let told = stage.told();
+    assert_eq!(told, ["E:ZF008", "ZI"], "VIOLATION: invariant 17: judged by a text of before");
+    // Control arm: what is parsed anew is what it says.
+    stage.client(&[parse("", "SELECT 1"), sync()].concat());
+    assert_eq!(stage.sent(), stage.own(GUARD));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn invariant_17_a_name_that_is_trusted_too_long_is_reported() {
+    let check = "wire::pg::tests::auto_prepare::\
+                 invariant_17_a_name_that_may_mean_another_text_is_judged_as_opaque";
+    crate::base::arm::missed(check, &[("auto-doubt", "invariant 17")]).unwrap();
+}
+
+#[test]
+fn an_error_names_no_statement_of_the_proxys() {
+    keeping_both(|stage| {
+        let name = keep(stage, "SELECT 1");
+        stage.client(&once("SELECT 1"));
+        let fails = |name: &str| error("08P01", &format!("statement \"{name}\" requires 0"));
+        stage.engine(&[message(b'3', b""), fails(&name), ready(b'I')].concat());
+        let seen = std::mem::take(&mut stage.to_client);
+        assert_eq!(seen, [message(b'1', b""), fails(""), ready(b'I')].concat());
+    });
+}
