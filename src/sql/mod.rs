@@ -33,7 +33,7 @@ pub use cache::CacheStats;
 pub use classify::{Classifier, MAX_PROVABLE_TEXT};
 pub use dialect::{Encoding, Lexing, PgLexing};
 pub use fingerprint::{FINGERPRINT_CHARS_MAX, fingerprint};
-pub use moving::has_moving_literal;
+pub use moving::must_be_parsed_anew;
 pub use mysql::{
     MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle, read_login_text,
 };

@@ -1,9 +1,12 @@
-//! Literals whose meaning moves: `'now'`, `'today'` and their kin.
+//! Texts that must be parsed each time, for what the parsing itself does with them.
 //!
 //! Purpose: the engine turns a literal into a value when it parses the text, so a text with
-//! `'today'::date` in it means another day once it is kept (`auto_prepare`). Errs to one side: what
-//! can't be read, and any literal that holds such a word or hides its letters, counts as moving.
-//! Pure; called by the PostgreSQL relay before it keeps a text.
+//! `'today'::date` in it means another day once it is kept (`auto_prepare`); and it has a notice
+//! for each name that it cuts, which its client gets at each Parse. Errs to one side: what can't be
+//! read, any literal that holds such a word or hides its letters, and any name that may be cut,
+//! counts. Pure; called by the PostgreSQL relay before it keeps a text.
+
+use crate::base::limits;
 
 use super::dialect::PgLexing;
 use super::lexer::{Lexer, TokenKind};
@@ -11,16 +14,20 @@ use super::lexer::{Lexer, TokenKind};
 /// Words that the engine's dates and times are read by, and that mean a moment of now.
 const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Whether some literal of a text may mean something else each time the text is parsed.
+/// Whether a text may mean, or have the engine say, something each time that it is parsed.
 #[must_use]
-pub fn has_moving_literal(text: &[u8], lexing: PgLexing) -> bool {
+pub fn must_be_parsed_anew(text: &[u8], lexing: PgLexing) -> bool {
     let mut lexer = Lexer::new(text, lexing);
     loop {
         match lexer.next_token() {
             Ok(Some(token)) => {
-                let plain = matches!(token.kind, TokenKind::Text | TokenKind::Dollar);
-                let hides = token.kind == TokenKind::EscapedText;
-                if hides || plain && moves(token.bytes(text)) {
+                let (kind, bytes) = (token.kind, token.bytes(text));
+                let plain = matches!(kind, TokenKind::Text | TokenKind::Dollar);
+                let name =
+                    matches!(kind, TokenKind::Word | TokenKind::Quoted | TokenKind::UnicodeQuoted);
+                let hides = kind == TokenKind::EscapedText;
+                let anew = hides || plain && moves(bytes) || name && may_be_cut(bytes);
+                if anew {
                     return true;
                 }
             }
@@ -37,13 +44,23 @@ fn moves(literal: &[u8]) -> bool {
     hides || WORDS.iter().any(|word| holds(word))
 }
 
+/// Whether the engine may keep less of a name, in its own encoding, and say so.
+fn may_be_cut(name: &[u8]) -> bool {
+    let most = if name.is_ascii() {
+        limits::ENGINE_NAME_BYTES_MAX
+    } else {
+        limits::CONVERTED_NAME_BYTES_MAX
+    };
+    name.len() > most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_that_means_a_moment_moves_and_a_call_does_not() {
-        let moves = |text: &str| has_moving_literal(text.as_bytes(), PgLexing::STANDARD);
+    fn a_literal_that_means_a_moment_and_a_name_that_is_cut_are_parsed_anew() {
+        let moves = |text: &str| must_be_parsed_anew(text.as_bytes(), PgLexing::STANDARD);
         for text in [
             "SELECT 'now'::timestamp",
             "SELECT * FROM t WHERE day = date 'Today'",
@@ -52,6 +69,8 @@ mod tests {
             "SELECT E'\\x6eow'::timestamp",
             "SELECT U&'\\006eow'::timestamp",
             "SELECT 'yester",
+            &format!("SELECT 1 AS {}", "x".repeat(64)),
+            &format!("SELECT 1 AS \"{}\"", "é".repeat(8)),
         ] {
             assert!(moves(text), "{text}");
         }
@@ -59,6 +78,8 @@ mod tests {
             "SELECT now(), current_date, 'infinity'::timestamp, '2026-12-02'::date",
             "SELECT today FROM tomorrow -- 'now'",
             "SELECT \"now\" FROM t WHERE a = $1",
+            &format!("SELECT 1 AS {}", "x".repeat(63)),
+            "SELECT 1 AS \"größe\"",
         ] {
             assert!(!moves(text), "{text}");
         }

@@ -171,7 +171,8 @@ pub(crate) struct AutoPrepare {
     settled: Meaning,
     /// What it is behind what was forwarded, in this pipeline.
     latest: Option<(u64, Meaning)>,
-    /// The pipeline that is known not to begin in a failed transaction.
+    /// The pipeline whose Parses may be left out: it is known not to begin in a failed transaction,
+    /// and nothing in it hangs on a Parse.
     calm: u64,
     /// The pipeline that the engine skips.
     skipped: u64,
@@ -332,6 +333,11 @@ impl AutoPrepare {
             self.forget();
             self.resting = true;
         }
+    }
+
+    /// In the pipeline that is being forwarded every Parse must be one.
+    pub(crate) const fn not_calm(&mut self) {
+        self.calm = 0;
     }
 
     /// Nothing is owed any more.

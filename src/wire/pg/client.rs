@@ -576,7 +576,7 @@ impl Message<'_, '_, '_> {
     }
 
     fn execute(&mut self) -> Ruling {
-        let Some((portal, _)) = frame::text(self.body) else {
+        let Some((portal, most)) = frame::text(self.body) else {
             return broken("Execute without a portal name");
         };
         let number = self.conversation.owed.next_number();
@@ -599,6 +599,7 @@ impl Message<'_, '_, '_> {
                 let alone = conversation.owed.has_one() && conversation.status == Status::Idle;
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, None);
+                self.note_execute(known.class, most);
                 Ruling::Statement
             }
             Err(ruling) => ruling,

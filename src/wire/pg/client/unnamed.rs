@@ -10,7 +10,7 @@ use bytes::{BufMut as _, BytesMut};
 use super::{Message, Ruling, Stop, broken};
 use crate::base::arm::{Removable, removed};
 use crate::base::limits;
-use crate::sql::has_moving_literal;
+use crate::sql::{StatementClass, must_be_parsed_anew};
 use crate::wire::pg::auto_prepare::{AutoPrepare, Awaited, Meaning, Plan};
 use crate::wire::pg::frame;
 use crate::wire::pg::owed::Entry;
@@ -66,7 +66,7 @@ impl Message<'_, '_, '_> {
         let pipeline = conversation.owed.next_number();
         let lexing = conversation.lexing;
         let body = self.body.get(1..).unwrap_or_default();
-        let moves = || frame::text(body).is_none_or(|(text, _)| has_moving_literal(text, lexing));
+        let moves = || frame::text(body).is_none_or(|(text, _)| must_be_parsed_anew(text, lexing));
         let Some(auto) = self.conversation.auto.as_deref_mut() else { return Plan::AsItIs };
         let plan = auto.plan(body, pipeline, moves);
         if matches!(plan, Plan::Name(_)) {
@@ -177,6 +177,19 @@ impl Message<'_, '_, '_> {
         };
         if let Some(auto) = self.auto() {
             auto.awaits(place.pipeline, place.at, what);
+        }
+    }
+
+    /// An Execute of at most `most` rows is forwarded. Where rows of a write are left, what it has
+    /// written is seen only behind the next Parse (there the engine counts a command; it doesn't
+    /// at a Close): in this pipeline each is one.
+    pub(super) fn note_execute(&mut self, class: StatementClass, most: &[u8]) {
+        let unseen = !matches!(class, StatementClass::Read | StatementClass::TransactionControl);
+        if unseen
+            && most != [0; 4]
+            && let Some(auto) = self.auto()
+        {
+            auto.not_calm();
         }
     }
 
