@@ -203,6 +203,8 @@ impl Dice {
 
 fn keeping(chunk: usize) -> Stage {
     let mut stage = Stage::new(chunk);
+    let trusted = Arc::new(Trusted::default().asking_steadiness(true));
+    stage.classifier = Classifier::new(trusted, 64);
     let counters = Arc::new(WorkerCounters::default());
     stage.conversation.auto = Some(Box::new(AutoPrepare::new(counters)));
     stage
