@@ -153,7 +153,7 @@ pub(crate) struct AutoPrepare {
     /// Bytes of these.
     bytes: usize,
     next: u64,
-    /// Numbers below it were given before something ran that may have changed what their names mean.
+    /// Numbers below it were given before something ran that may have changed what names mean.
     trusted_from: u64,
     clock: u64,
     /// Names that the engine may have.
