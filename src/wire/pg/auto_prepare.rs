@@ -300,7 +300,7 @@ impl AutoPrepare {
     }
 
     /// One of the statements that are to be closed.
-    pub(crate) fn to_close(&mut self) -> Option<u64> {
+    pub(crate) fn next_spare(&mut self) -> Option<u64> {
         self.spare.pop()
     }
 
