@@ -1,9 +1,9 @@
 //! `auto_prepare` on a live PostgreSQL: what clients get is what they get without it.
 //!
 //! The corpus itself runs with it on by `FENCEWIRE_TEST_AUTO_PREPARE=1`, which every suite of
-//! PostgreSQL takes (`docs/TESTING.md`). Here is what it adds: that texts are kept at all, when they
-//! are forgotten, and that a fence is what it is without. Conversations with a model of the engine
-//! are in `src/wire/pg/tests/auto_prepare.rs` (invariant 17).
+//! PostgreSQL takes (`docs/TESTING.md`). Here is what it adds: that texts are kept at all, when
+//! they are forgotten, and that a fence is what it is without. Conversations with a model of the
+//! engine are in `src/wire/pg/tests/auto_prepare.rs` (invariant 17).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

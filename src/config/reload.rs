@@ -168,8 +168,8 @@ fn listens(old: &Config, new: &Config, changes: &mut Changes, refused: &mut Vec<
             && client_ca(&now).is_some() == client_ca(listen).is_some();
         if !paths_apart {
             let what = format!(
-                "Listener {address}: its protocol, default engine, TLS level, auto_prepare or demand \
-                 for client certificates"
+                "Listener {address}: its protocol, default engine, TLS level, auto_prepare or \
+                 demand for client certificates"
             );
             refused.push(restart(key, &what));
         } else if now.certificate.is_some() {

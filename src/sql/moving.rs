@@ -41,7 +41,7 @@ pub fn must_be_parsed_anew(text: &[u8], lexing: PgLexing) -> bool {
 fn moves(literal: &[u8]) -> bool {
     let hides = literal.iter().any(|byte| matches!(byte, b'\n' | b'\r' | b'\\'));
     let holds = |word: &&[u8]| literal.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
-    hides || WORDS.iter().any(|word| holds(word))
+    hides || WORDS.iter().any(holds)
 }
 
 /// Whether the engine may keep less of a name, in its own encoding, and say so.

@@ -15,8 +15,12 @@ use super::super::trusted::Trusted;
 use super::phrase::Phrase;
 use super::{plan, read};
 
-/// The bits of one statement, whose class is known.
+/// The bits of one statement, whose class is known. Where nobody asks for them, those that have
+/// nothing kept.
 pub(super) fn bits(text: Phrase<'_>, part: Part, proofs: bool, trusted: &Trusted) -> u32 {
+    if !trusted.asks_steadiness() {
+        return Shape::UNSETTLES;
+    }
     let first = (0..text.len()).find(|&at| !text.is_kind(at, TokenKind::Open)).unwrap_or(0);
     let changes_rows = first == 0 && text.is_any(0, &["insert", "update", "delete", "merge"]);
     if changes_rows || text.is_any(first, plan::QUERY) {

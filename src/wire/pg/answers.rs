@@ -247,7 +247,7 @@ fn reported(
     }
     match error(conversation, body, mine, ours && whole, out) {
         Ruling::Pass if whole => by_no_name(conversation, body, out),
-        ruling => ruling,
+        ruling @ (Ruling::Pass | Ruling::Drop | Ruling::More | Ruling::Fault(_)) => ruling,
     }
 }
 

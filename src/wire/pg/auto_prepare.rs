@@ -156,7 +156,7 @@ pub(crate) struct AutoPrepare {
     /// Bytes of these.
     bytes: usize,
     next: u64,
-    /// Numbers below it were given before something ran that may have changed what their names mean.
+    /// Numbers below it were given before something ran that may have changed what names mean.
     trusted_from: u64,
     clock: u64,
     /// Names that the engine may have.
@@ -305,7 +305,7 @@ impl AutoPrepare {
     }
 
     /// One of the statements that are to be closed.
-    pub(crate) fn to_close(&mut self) -> Option<u64> {
+    pub(crate) fn next_spare(&mut self) -> Option<u64> {
         self.spare.pop()
     }
 

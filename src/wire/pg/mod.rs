@@ -1,9 +1,8 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `auto_prepare`, `bearing`,
-//! `held`, then
-//! the two directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`,
-//! `relay`, `cancel`, `session`.
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `auto_prepare`,
+//! `bearing`, `held`, then the two directions `client` and `answers`, then the parts that do I/O:
+//! `startup`, `auth`, `relay`, `cancel`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod auth;

@@ -79,7 +79,7 @@ impl Message<'_, '_, '_> {
     fn close_spare(&mut self) {
         for _ in 0..limits::AUTO_PREPARE_CLOSES {
             let Some(auto) = self.auto() else { return };
-            let Some(number) = auto.to_close() else { return };
+            let Some(number) = auto.next_spare() else { return };
             let name = auto.name(number);
             self.own_close(Awaited::Closing(number), &name);
         }
