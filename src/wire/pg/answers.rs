@@ -151,6 +151,9 @@ fn rule(
         b'S' => parameter(conversation, body, mine),
         b'G' => {
             conversation.owed.copy_in_began();
+            if let Some(auto) = &mut conversation.auto {
+                auto.query_begun();
+            }
             usual
         }
         // PortalSuspended: rows wait.

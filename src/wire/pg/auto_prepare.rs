@@ -340,6 +340,12 @@ impl AutoPrepare {
         self.calm = 0;
     }
 
+    /// A query ends a pipeline: PostgreSQL 18 may leave a transaction open behind it, which the
+    /// Sync behind a Parse ends, and that behind a Close doesn't.
+    pub(crate) const fn mixed(&mut self) {
+        self.moving = true;
+    }
+
     /// Nothing is owed any more.
     pub(crate) fn settled(&mut self, status: Status) {
         self.moving = false;
@@ -415,12 +421,18 @@ impl AutoPrepare {
         Some(coming)
     }
 
-    /// The engine said ParseComplete or CloseComplete (`tag`) to the client's program.
-    pub(crate) fn completed(&mut self, tag: u8) -> Given {
+    /// The engine runs what stands behind the queries in front, or goes into the COPY of one: there
+    /// it answers whatever comes with an error, and nothing may wait for its end.
+    pub(crate) fn query_begun(&mut self) {
         while self.coming.front().is_some_and(|coming| coming.what == Awaited::Query) {
             self.pop();
             self.settled.ended();
         }
+    }
+
+    /// The engine said ParseComplete or CloseComplete (`tag`) to the client's program.
+    pub(crate) fn completed(&mut self, tag: u8) -> Given {
+        self.query_begun();
         if let Some(Coming { what: Awaited::Theirs(count @ 2..), .. }) = self.coming.front_mut() {
             *count -= 1;
             return Given::Same;
@@ -586,7 +598,7 @@ impl Conversation {
             return;
         }
         let calm = if self.owed.is_empty() {
-            self.status != Status::Failed && !self.doubted
+            self.status != Status::Failed && !self.doubted && !self.implicit
         } else {
             self.status == Status::Idle && !auto.moving
         };

@@ -387,6 +387,11 @@ impl Owed {
         self.entries.len() != before
     }
 
+    /// Whether the engine is in a COPY FROM STDIN, as far as it has said.
+    pub(crate) fn is_in_copy(&self) -> bool {
+        self.entries.front().is_some_and(|front| front.in_copy)
+    }
+
     /// The engine went into COPY FROM STDIN.
     pub(crate) fn copy_in_began(&mut self) {
         if let Some(front) = self.entries.front_mut() {

@@ -128,7 +128,10 @@ impl Message<'_, '_, '_> {
     /// The message must wait until earlier pipelines are answered.
     pub(super) fn meaning(&mut self, statement: &[u8]) -> Result<Meaning, Ruling> {
         let pipeline = self.conversation.owed.next_number();
+        let copies = self.conversation.owed.is_in_copy();
         match self.auto() {
+            // There it is an error, whatever it names.
+            Some(_) if copies => Ok(Meaning::Engine),
             Some(auto) if statement.is_empty() => {
                 auto.meaning(pipeline).ok_or(Ruling::Stop(Stop::Blocked))
             }
@@ -198,6 +201,9 @@ impl Message<'_, '_, '_> {
         if self.header.tag == b'Q'
             && let Some(auto) = self.auto()
         {
+            if place.at > 0 {
+                auto.mixed();
+            }
             auto.awaits(place.pipeline, place.at, Awaited::Query);
         }
     }
