@@ -127,7 +127,8 @@ pub(crate) fn listen(listen: &config::Listen) -> Result<ListenerParts, AppError>
     let default_engine = listen.default_engine.clone();
     let service = match listen.protocol {
         config::Protocol::Postgres => {
-            Service::Pg(Arc::new(pg::session::Settings { default_engine, tls }))
+            let auto_prepare = listen.auto_prepare;
+            Service::Pg(Arc::new(pg::session::Settings { default_engine, tls, auto_prepare }))
         }
         config::Protocol::Mysql => {
             Service::Mysql(Arc::new(mysql::session::Settings { default_engine, tls }))

@@ -523,7 +523,9 @@ fn start_workers(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let count = config.proxy.workers.map_or(cores, std::num::NonZero::get);
     let counters = (0..count).map(|_| metrics.worker()).collect();
-    let trusted = Arc::new(Trusted::new(config.fence.trusted_functions.iter().cloned()));
+    let keeps = config.listens.iter().any(|listen| listen.auto_prepare);
+    let trusted = Trusted::new(config.fence.trusted_functions.iter().cloned());
+    let trusted = Arc::new(trusted.asking_steadiness(keeps));
     let workers = Workers::start(&shared, counters, &trusted, started)?;
     Ok((sessions, Arc::new(workers)))
 }

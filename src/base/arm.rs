@@ -113,11 +113,17 @@ pub enum Removable {
     RecallRules,
     /// A cutoff counts for the closing that it was taken behind, and for no other.
     CutoffGeneration,
+    /// What `auto_prepare` keeps is forgotten behind what may have a text mean something else.
+    AutoForget,
+    /// What `""` means is waited for where nobody knows it.
+    AutoMeaning,
+    /// A kept name that something opaque may have given another meaning is judged as opaque.
+    AutoDoubt,
 }
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 52] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -167,6 +173,9 @@ impl Removable {
         Self::BudgetLook,
         Self::RecallRules,
         Self::CutoffGeneration,
+        Self::AutoForget,
+        Self::AutoMeaning,
+        Self::AutoDoubt,
     ];
 
     /// Its name in `FENCEWIRE_REMOVE`.
@@ -222,6 +231,9 @@ impl Removable {
             Self::BudgetLook => "budget-look",
             Self::RecallRules => "recall-rules",
             Self::CutoffGeneration => "cutoff-generation",
+            Self::AutoForget => "auto-forget",
+            Self::AutoMeaning => "auto-meaning",
+            Self::AutoDoubt => "auto-doubt",
         }
     }
 

@@ -194,6 +194,24 @@ pub const ENGINE_MESSAGE_INSPECT_BYTES_MAX: usize = 64 << 10;
 pub const SCRATCH_BYTES: usize = 64 << 10;
 /// ReadyForQuery answers a session may be owed before its client is no longer read.
 pub const OWED_MAX: usize = 16_384;
+/// Texts of a session that are kept at its engine under names of the proxy's (`auto_prepare`).
+pub const AUTO_PREPARE_NAMES_MAX: usize = 256;
+/// Bytes of these texts, in the proxy's memory.
+pub const AUTO_PREPARE_BYTES_MAX: usize = 256 << 10;
+/// Longest such text, in bytes, with its types.
+pub const AUTO_PREPARE_TEXT_BYTES_MAX: usize = 16 << 10;
+/// Statements of the proxy's that one engine session may have, those among them that are forgotten
+/// and not closed yet.
+pub const AUTO_PREPARE_ALIVE_MAX: usize = 2 * AUTO_PREPARE_NAMES_MAX;
+/// Forgotten ones that are closed in front of each new one.
+pub const AUTO_PREPARE_CLOSES: usize = 4;
+/// Texts of a session that came once and are known again, by eight bytes each.
+pub const AUTO_PREPARE_SEEN: usize = 512;
+/// Answers of the engine that a session's kept statements may wait for; beyond, every Parse is
+/// forwarded as it is.
+pub const AUTO_PREPARE_PENDING_MAX: usize = 4_096;
+/// Random letters in the names of a session's kept statements.
+pub const AUTO_PREPARE_TAG_LETTERS: usize = 8;
 /// Names of prepared statements remembered per session.
 pub const PREPARED_NAMES_MAX: usize = 65_536;
 /// Parse and Close messages of a session that may wait for the engine's answer and are remembered;
@@ -256,6 +274,7 @@ pub const HELD_DEFAULT_MAX: usize = 1_000;
 const _: () = assert!(HELD_PROGRAM_BYTES_MAX > STATEMENT_INSPECT_BYTES_MAX + SCRATCH_BYTES);
 const _: () = assert!(HELD_BYTES_MAX > HELD_PROGRAM_BYTES_MAX);
 const _: () = assert!(STARTUP_PACKET_BYTES_MAX < SCRATCH_BYTES);
+const _: () = assert!(AUTO_PREPARE_TEXT_BYTES_MAX < AUTO_PREPARE_BYTES_MAX);
 const _: () = assert!(NAMES_INSPECT_BYTES_MAX <= STATEMENT_INSPECT_BYTES_MAX);
 
 // --- commands, drains and the admin API ----------------------------------------------------

@@ -260,6 +260,8 @@ pub struct Listen {
     pub tls: ListenTls,
     /// Present unless `tls` is [`ListenTls::Disable`].
     pub certificate: Option<ListenCertificate>,
+    /// PostgreSQL: unnamed statements that come again are kept at the engine under names.
+    pub auto_prepare: bool,
 }
 
 /// `[[route]]`

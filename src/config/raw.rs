@@ -101,6 +101,7 @@ pub(super) struct RawListen {
     pub(super) key_file: Text,
     pub(super) client_ca_file: Text,
     pub(super) proxy_protocol: Flag,
+    pub(super) auto_prepare: Flag,
 }
 
 /// `[[route]]`

@@ -164,11 +164,12 @@ fn listens(old: &Config, new: &Config, changes: &mut Changes, refused: &mut Vec<
         let paths_apart = now.protocol == listen.protocol
             && now.default_engine == listen.default_engine
             && now.tls == listen.tls
+            && now.auto_prepare == listen.auto_prepare
             && client_ca(&now).is_some() == client_ca(listen).is_some();
         if !paths_apart {
             let what = format!(
-                "Listener {address}: its protocol, default engine, TLS level or demand for client \
-                 certificates"
+                "Listener {address}: its protocol, default engine, TLS level, auto_prepare or \
+                 demand for client certificates"
             );
             refused.push(restart(key, &what));
         } else if now.certificate.is_some() {

@@ -108,6 +108,7 @@ cert_file = "/etc/fencewire/server.crt"
 key_file = "/etc/fencewire/server.key"
 client_ca_file = ""
 proxy_protocol = false
+auto_prepare = true
 
 [[listen]]
 protocol = "postgres"
@@ -278,6 +279,8 @@ fn each_bad_peer_names_line_key_and_expectation() {
     let listen = "[[listen]]\nprotocol = \"postgres\"\naddress = \"h:1\"\n";
     let mysql = "[[listen]]\nprotocol = \"mysql\"\naddress = \"h:2\"\n";
     let route = "[[route]]\nname = \"r\"\nengine = \"old\"\n";
+    let moved = "[[engine]]\nname = \"m\"\nurl = \"mysql://u:p@h/\"\n\
+                 [[listen]]\nprotocol = \"mysql\"\naddress = \"h:2\"\ndefault_engine = \"m\"\n";
     let cases = [
         // (table, line to add or replace by key, key, message)
         (engine, "name = \"a b\"", "engine.name", "letters, digits"),
@@ -307,6 +310,7 @@ fn each_bad_peer_names_line_key_and_expectation() {
         (listen, "key_file = \"/two-lines\"", "listen.key_file", "no effect"),
         (listen, "client_ca_file = \"/two-lines\"", "listen.client_ca_file", "no effect"),
         (listen, "proxy_protocol = true", "listen.proxy_protocol", "not available yet"),
+        (moved, "auto_prepare = true", "listen.auto_prepare", "only PostgreSQL's"),
         (route, "name = \"\"", "route.name", "1 to 63"),
         (route, "name = \"old/app\"", "route.name", "reaches that namespace itself"),
         (route, "engine = \"new\"", "route.engine", "got \"new\""),

@@ -16,6 +16,7 @@ mod plan;
 mod read;
 mod session;
 mod split;
+mod steady;
 mod transaction;
 pub(super) mod witness;
 
@@ -165,6 +166,12 @@ impl Context<'_> {
     }
 
     fn statement(&mut self, text: Phrase<'_>) -> Part {
+        let part = self.ruled(text);
+        let steady = steady::bits(text, part, self.proofs, self.trusted);
+        Part { extra: part.extra | steady, ..part }
+    }
+
+    fn ruled(&mut self, text: Phrase<'_>) -> Part {
         let unprovable = Part::of(StatementClass::Unprovable);
         if text.is_kind(0, TokenKind::Open) {
             return self.query(text);

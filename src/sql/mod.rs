@@ -23,6 +23,7 @@ mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lexer;
+mod moving;
 mod mysql;
 mod recall;
 mod statement;
@@ -32,6 +33,7 @@ pub use cache::CacheStats;
 pub use classify::{Classifier, MAX_PROVABLE_TEXT};
 pub use dialect::{Encoding, Lexing, PgLexing};
 pub use fingerprint::{FINGERPRINT_CHARS_MAX, fingerprint};
+pub use moving::must_be_parsed_anew;
 pub use mysql::{
     MyEncoding, MyFlavour, MyLexing, MyServer, SessionChange, SqlMode, Toggle, read_login_text,
 };

@@ -123,8 +123,11 @@ impl Shape {
     pub(super) const DISOWNS_READ_ONLY: u32 = 1 << 20;
     pub(super) const ONLY_LIFTS: u32 = 1 << 21;
     pub(super) const BEGINS_BRANCH: u32 = 1 << 22;
+    pub(super) const UNSETTLES: u32 = 1 << 23;
+    pub(super) const REPEATABLE: u32 = 1 << 24;
     /// What is true of a text only if it is by each reading.
-    const IN_EACH: u32 = Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS | Self::BEGINS_BRANCH;
+    const IN_EACH: u32 =
+        Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS | Self::BEGINS_BRANCH | Self::REPEATABLE;
 
     /// No statement at all; every other bit clear.
     pub(super) const fn nothing() -> Self {
@@ -149,7 +152,8 @@ impl Shape {
                 | Self::CHANGES_SCHEMA
                 | Self::XA
                 | Self::OPENS_CURSOR
-                | Self::HOLDS_CURSOR,
+                | Self::HOLDS_CURSOR
+                | Self::UNSETTLES,
         )
     }
 
@@ -316,6 +320,20 @@ impl Shape {
         self.has(Self::ONLY_LIFTS) && self.single()
     }
 
+    /// PostgreSQL: some statement may have the same text mean something else behind it: settings,
+    /// definitions, and whatever can't be shown to touch neither. What triggers and views do isn't
+    /// seen.
+    #[must_use]
+    pub const fn unsettles(self) -> bool {
+        self.has(Self::UNSETTLES)
+    }
+
+    /// PostgreSQL: a single query, INSERT, UPDATE, DELETE or MERGE that unsettles nothing.
+    #[must_use]
+    pub const fn repeatable(self) -> bool {
+        self.has(Self::REPEATABLE) && self.single()
+    }
+
     /// What may be true of either.
     const fn or(self, other: Self) -> Self {
         let both = self.0 & other.0;
@@ -354,6 +372,8 @@ impl fmt::Debug for Shape {
             .field("owns_read_only", &self.owns_read_only())
             .field("disowns_read_only", &self.disowns_read_only())
             .field("only_lifts_read_only", &self.only_lifts_read_only())
+            .field("unsettles", &self.unsettles())
+            .field("repeatable", &self.repeatable())
             .finish()
     }
 }

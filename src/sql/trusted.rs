@@ -13,6 +13,7 @@ use std::collections::HashSet;
 pub struct Trusted {
     names: HashSet<String>,
     engine_major: u16,
+    asks_steadiness: bool,
 }
 
 impl Default for Trusted {
@@ -25,7 +26,8 @@ impl Trusted {
     /// Takes names as they were written in the configuration: `name` or `schema.name`, without
     /// quotes, already in the case the engine stores.
     pub fn new<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
-        Self { names: names.into_iter().map(Into::into).collect(), engine_major: 15 }
+        let names = names.into_iter().map(Into::into).collect();
+        Self { names, engine_major: 15, asks_steadiness: false }
     }
 
     /// Says which major version the engine has. Built-in functions of later versions than this
@@ -40,6 +42,18 @@ impl Trusted {
     #[must_use]
     pub const fn engine_major(&self) -> u16 {
         self.engine_major
+    }
+
+    /// Says whether anybody asks which texts may be kept (`auto_prepare`): to know it costs another
+    /// walk through each text that is new. Unless told so no text may be.
+    #[must_use]
+    pub const fn asking_steadiness(mut self, asks: bool) -> Self {
+        self.asks_steadiness = asks;
+        self
+    }
+
+    pub(super) const fn asks_steadiness(&self) -> bool {
+        self.asks_steadiness
     }
 
     pub(super) fn contains(&self, schema: Option<&str>, name: &str) -> bool {

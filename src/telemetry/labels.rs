@@ -79,6 +79,9 @@ pub const DIRECTIONS: &[&str] = &["to_engine", "to_client"];
 /// Whether a statement's class was remembered.
 pub const LOOKUPS: &[&str] = &["hit", "miss"];
 
+/// What became of an unnamed statement that is kept.
+pub const AUTO_PREPARED: &[&str] = &["named", "reused", "forgotten", "result_changed"];
+
 /// Classes of programs.
 pub const PROGRAMS: &[&str] = &[
     "read",
@@ -195,6 +198,7 @@ mod tests {
             CONNECTIONS,
             DIRECTIONS,
             LOOKUPS,
+            AUTO_PREPARED,
             PROGRAMS,
             ROLES,
             STATES,

@@ -25,7 +25,7 @@ use prometheus_client::registry::Registry;
 
 use super::changes::Changes;
 use super::labels::{self, bounded};
-use super::worker::{ProgramClass, Totals, WorkerCounters, WorkerRegistry};
+use super::worker::{AutoPrepared, ProgramClass, Totals, WorkerCounters, WorkerRegistry};
 
 /// What `/metrics` answers as its content type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -336,7 +336,14 @@ impl Collector for WorkerCollector {
         let (hit, miss) = (("result", "hit"), ("result", "miss"));
         let help = "Readings of a statement's text, by whether its class was remembered";
         let values = [(Some(hit), totals.cache_hits), (Some(miss), totals.cache_misses)];
-        counter(&mut encoder, "classifier_lookups", help, &values)
+        counter(&mut encoder, "classifier_lookups", help, &values)?;
+        let kept: Vec<_> = AutoPrepared::ALL
+            .iter()
+            .zip(totals.auto_prepared)
+            .map(|(event, count)| (Some(("event", event.label())), count))
+            .collect();
+        let help = "Unnamed statements kept at engines (auto_prepare), by what became of them";
+        counter(&mut encoder, "auto_prepared", help, &kept)
     }
 }
 

@@ -107,6 +107,7 @@ pub const TABLE: &[Family] = &[
     family("fencewire_relayed_bytes", Kind::Counter, &[("direction", labels::DIRECTIONS)]),
     family("fencewire_programs", Kind::Counter, &[("class", labels::PROGRAMS)]),
     family("fencewire_classifier_lookups", Kind::Counter, &[("result", labels::LOOKUPS)]),
+    family("fencewire_auto_prepared", Kind::Counter, &[("event", labels::AUTO_PREPARED)]),
 ];
 
 /// The family that a sample's name belongs to.

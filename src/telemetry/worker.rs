@@ -78,7 +78,36 @@ impl ProgramClass {
     }
 }
 
-/// Counters of one worker thread. 128 bytes: two lines, for processors that fetch pairs.
+/// What became of a text that `auto_prepare` keeps; the discriminant is the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AutoPrepared {
+    /// It came again, and was parsed under a name.
+    Named,
+    /// It wasn't parsed: it was there.
+    Reused,
+    /// All that a session keeps was forgotten.
+    Forgotten,
+    /// The engine refused one because what it answers had changed.
+    ResultChanged,
+}
+
+impl AutoPrepared {
+    /// Each, in slot order.
+    pub const ALL: [Self; 4] = [Self::Named, Self::Reused, Self::Forgotten, Self::ResultChanged];
+
+    /// The label value.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Reused => "reused",
+            Self::Forgotten => "forgotten",
+            Self::ResultChanged => "result_changed",
+        }
+    }
+}
+
+/// Counters of one worker thread. 256 bytes: whole pairs of lines, for processors that fetch these.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerCounters {
@@ -91,6 +120,7 @@ pub struct WorkerCounters {
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
     programs: [AtomicU64; 8],
+    auto_prepared: [AtomicU64; 4],
 }
 
 fn add(counter: &AtomicU64, amount: u64) {
@@ -150,6 +180,17 @@ impl WorkerCounters {
         };
         add(&self.programs[slot], 1);
     }
+
+    /// Something became of a text that `auto_prepare` keeps.
+    pub fn auto_prepared(&self, what: AutoPrepared) {
+        let slot = match what {
+            AutoPrepared::Named => 0,
+            AutoPrepared::Reused => 1,
+            AutoPrepared::Forgotten => 2,
+            AutoPrepared::ResultChanged => 3,
+        };
+        add(&self.auto_prepared[slot], 1);
+    }
 }
 
 /// The sums over all workers at one moment. Each number is exact; together they are no snapshot.
@@ -171,6 +212,8 @@ pub struct Totals {
     pub cache_misses: u64,
     /// Programs by class, in [`ProgramClass::ALL`] order.
     pub programs: [u64; 8],
+    /// Texts that `auto_prepare` keeps, in [`AutoPrepared::ALL`] order.
+    pub auto_prepared: [u64; 4],
 }
 
 /// All workers' counters. A set lives as long as the registry, so a sum never falls.
@@ -209,6 +252,9 @@ impl WorkerRegistry {
             for (sum, counter) in totals.programs.iter_mut().zip(&worker.programs) {
                 *sum += get(counter);
             }
+            for (sum, counter) in totals.auto_prepared.iter_mut().zip(&worker.auto_prepared) {
+                *sum += get(counter);
+            }
         }
         // A session may open on one worker and close on another between the two reads.
         totals.sessions = opened.saturating_sub(closed);
@@ -223,7 +269,7 @@ mod tests {
     #[test]
     fn workers_are_summed_and_padded() {
         assert_eq!(std::mem::align_of::<WorkerCounters>(), 128);
-        assert_eq!(std::mem::size_of::<WorkerCounters>(), 128);
+        assert_eq!(std::mem::size_of::<WorkerCounters>(), 256);
         let registry = WorkerRegistry::default();
         let (one, two) = (registry.worker(), registry.worker());
         one.session_opened();
@@ -233,10 +279,14 @@ mod tests {
         two.program(ProgramClass::Write);
         two.program(ProgramClass::Unprovable);
         two.relayed_to_client(10);
+        one.auto_prepared(AutoPrepared::Reused);
+        two.auto_prepared(AutoPrepared::Reused);
+        two.auto_prepared(AutoPrepared::ResultChanged);
         drop(two);
         let totals = registry.totals();
         assert_eq!((totals.sessions, totals.to_client), (1, 10));
         assert_eq!(totals.programs, [0, 2, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(totals.auto_prepared, [0, 2, 0, 1]);
     }
 
     #[test]

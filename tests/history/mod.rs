@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 37] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 40] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -68,6 +68,9 @@ pub const BY_THE_LIBRARY: [(&str, &str); 37] = [
     ("budget-look", include_str!("../../src/wire/shared/peer.rs")),
     ("recall-rules", include_str!("../../src/sql/recall.rs")),
     ("cutoff-generation", include_str!("../../src/control/tests/early.rs")),
+    ("auto-forget", include_str!("../../src/wire/pg/tests/auto_prepare.rs")),
+    ("auto-meaning", include_str!("../../src/wire/pg/tests/auto_prepare.rs")),
+    ("auto-doubt", include_str!("../../src/wire/pg/tests/auto_prepare.rs")),
     ("event-check", include_str!("../engine_mysql/census.rs")),
     ("target-identity", include_str!("../../src/control/tests/targets.rs")),
 ];

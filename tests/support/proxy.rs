@@ -16,6 +16,11 @@ use super::my_cluster::MyCluster;
 /// How long the program may take to be ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Whether every PostgreSQL listener has `auto_prepare`: what clients see is the same.
+fn auto_prepares() -> bool {
+    std::env::var_os("FENCEWIRE_TEST_AUTO_PREPARE").is_some()
+}
+
 /// One `[[engine]]`.
 pub struct Engine {
     pub name: String,
@@ -64,6 +69,8 @@ pub struct ProxyOptions {
     pub engines: Vec<Engine>,
     /// The listener's `tls`: `disable` (also when empty), `allow` or `require`.
     pub client_tls: String,
+    /// Whether its PostgreSQL listener has `auto_prepare`.
+    pub auto_prepare: bool,
     /// More TOML behind what is written here, such as `[fence]` tables.
     pub extra: String,
     /// More lines of the `[proxy]` table.
@@ -104,6 +111,11 @@ impl Proxy {
     }
 
     fn start_without_file(engine: &Engine) -> Self {
+        if engine.protocol() == "postgres" && auto_prepares() {
+            let (name, url, tls) = (engine.name.clone(), engine.url.clone(), engine.tls.clone());
+            let engines = vec![Engine { name, url, tls, ca: engine.ca.clone() }];
+            return Self::start_with(ProxyOptions { engines, ..ProxyOptions::default() });
+        }
         let mut proxy = Self::new(Vec::new());
         let (port, admin) = (proxy.port, proxy.admin_port);
         proxy.arguments = vec![
@@ -173,6 +185,9 @@ impl Proxy {
             state = self.state_dir().display(),
             key = self.dir.join("given.key").display(),
         );
+        if first.protocol() == "postgres" && (auto_prepares() || options.auto_prepare) {
+            writeln!(toml, "auto_prepare = true").unwrap();
+        }
         if let Some(files) = &self.certs {
             writeln!(toml, "tls = \"{}\"", options.client_tls).unwrap();
             writeln!(toml, "cert_file = \"{}\"", files.cert.display()).unwrap();

@@ -287,6 +287,7 @@ impl Reader<'_> {
             let what = "the PROXY protocol of load balancers; use proxy_protocol = false";
             self.not_yet(flag.span(), "listen.proxy_protocol", what);
         }
+        let auto_prepare = self.auto_prepare(table, protocol);
         let address = match &table.address {
             Some(value) => {
                 let read = url::listen_address(value.get_ref());
@@ -301,7 +302,21 @@ impl Reader<'_> {
         let (tls, certificate) = self.listen_tls(table);
         let default_engine = self.default_engine(table, protocol?, engines, &span);
         let default_engine = default_engine?;
-        Some(Listen { protocol: protocol?, address: address?, default_engine, tls, certificate })
+        let (protocol, address) = (protocol?, address?);
+        Some(Listen { protocol, address, default_engine, tls, certificate, auto_prepare })
+    }
+
+    /// MySQL's protocol has no statement without a name.
+    fn auto_prepare(&mut self, table: &RawListen, protocol: Option<Protocol>) -> bool {
+        let Some(flag) = table.auto_prepare.as_ref().filter(|flag| *flag.get_ref()) else {
+            return false;
+        };
+        if protocol == Some(Protocol::Mysql) {
+            let message = "expected false, or protocol = \"postgres\": only PostgreSQL's protocol \
+                           has statements without a name";
+            self.problem(Some(flag.span()), "listen.auto_prepare", message);
+        }
+        true
     }
 
     fn listen_protocol(&mut self, table: &RawListen, span: &Range<usize>) -> Option<Protocol> {

@@ -58,6 +58,59 @@ pub(super) fn calls(text: Phrase<'_>, trusted: &Trusted) -> Part {
     sum
 }
 
+/// Functions that write, and change neither a setting nor a definition.
+const QUIET_WRITERS: &[&str] = &[
+    "nextval",
+    "pg_advisory_lock",
+    "pg_advisory_lock_shared",
+    "pg_advisory_unlock",
+    "pg_advisory_unlock_shared",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_notify",
+    "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "setval",
+];
+
+/// Whether a query or INSERT, UPDATE, DELETE, MERGE calls what may change settings or definitions,
+/// or makes a table of what it selects.
+pub(super) fn unsettles(text: Phrase<'_>, trusted: &Trusted) -> bool {
+    (0..text.len()).any(|at| match text.kind(at) {
+        Some(TokenKind::Stray) => true,
+        Some(TokenKind::Open) => calls_unsettling(text, at, trusted),
+        Some(TokenKind::Word) if escapes_a_name(text, at) => true,
+        Some(TokenKind::Word) => {
+            let fills = at > 0 && text.is_any(at - 1, &["insert", "merge"]);
+            is_keyword(text, at, "into") && !fills
+        }
+        _ => false,
+    })
+}
+
+fn calls_unsettling(text: Phrase<'_>, open: usize, trusted: &Trusted) -> bool {
+    let Some(site) = CallSite::before(text, open) else { return false };
+    if site.not_a_call() || is_place_of_dml(text, site.first, site.last) {
+        return false;
+    }
+    match site.callee(trusted) {
+        Callee::Harmless => false,
+        Callee::Writer => {
+            let name = LowerWord::of(text, site.last);
+            QUIET_WRITERS.binary_search(&name.as_str()).is_err()
+        }
+        Callee::SetConfig | Callee::Unknown => true,
+    }
+}
+
+/// `ON CONFLICT (…)` and `SET (…) = …`.
+fn is_place_of_dml(text: Phrase<'_>, first: usize, last: usize) -> bool {
+    let conflict = text.is(last, "conflict") && first > 0 && is_keyword(text, first - 1, "on");
+    first == last && (conflict || text.is(last, "set"))
+}
+
 /// `U&"…" UESCAPE '!'` is one name of three tokens. A parenthesis behind it makes a call that
 /// doesn't look like one, so such a name is taken for one wherever it stands.
 fn escapes_a_name(text: Phrase<'_>, at: usize) -> bool {

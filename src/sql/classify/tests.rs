@@ -752,3 +752,45 @@ fn a_function_of_a_later_version_is_a_read_of_that_engine_only() {
         }
     }
 }
+
+/// Whether a text may be kept, and whether it has what is kept forgotten.
+#[test]
+fn what_may_be_kept_and_what_has_all_forgotten() {
+    let shape = |text: &str, asks: bool| {
+        let trusted = Trusted::new(["app.total"]).asking_steadiness(asks);
+        let mut classifier = Classifier::new(Arc::new(trusted), 0);
+        let shape = classifier.classify(text.as_bytes(), PgLexing::STANDARD).shape();
+        (shape.repeatable(), shape.unsettles())
+    };
+    for (text, keeps, unsettles) in [
+        ("select a, count(*) from t where b = $1 group by a", true, false),
+        ("with x as (select 1) select lower(s) from x, t", true, false),
+        ("(select 1) union all select 2", true, false),
+        ("insert into t (a) values ($1) on conflict (a) do update set (a) = row(1)", true, false),
+        ("update t set a = nextval('s') returning a", true, false),
+        ("delete from t where a = app.total($1)", true, false),
+        ("select pg_advisory_xact_lock(1)", true, false),
+        ("select a into x from t", false, true),
+        ("select somebodys(1)", false, true),
+        ("select set_config('a.b', 'c', false)", false, true),
+        ("select pg_reload_conf()", false, true),
+        ("select 1; select 2", false, false),
+        ("begin", false, false),
+        ("rollback to a", false, false),
+        ("show datestyle", false, false),
+        ("fetch 1 from c", false, false),
+        ("set datestyle = 'German'", false, true),
+        ("reset all", false, true),
+        ("discard plans", false, true),
+        ("deallocate a", false, true),
+        ("prepare a as select 1", false, true),
+        ("create temp table t (n int)", false, true),
+        ("do 'begin end'", false, true),
+        ("call app.total()", false, true),
+        ("copy t from stdin", false, true),
+        ("anything else", false, true),
+    ] {
+        assert_eq!(shape(text, true), (keeps, unsettles), "{text}");
+        assert!(!shape(text, false).0, "kept though nobody asked: {text}");
+    }
+}

@@ -12,6 +12,7 @@ use crate::base::limits;
 use crate::fence::code::Denial;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
+use crate::wire::pg::auto_prepare::Given;
 use crate::wire::pg::client::Rest;
 use crate::wire::pg::conversation::{Conversation, Forced};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -34,6 +35,7 @@ pub(crate) struct EngineFault(String);
 
 const READY_TOO_EARLY: &str = "it is ready in the middle of a pipeline that has had no Sync, so it \
     does not skip the rest (an error on COPY data or the end of a COPY outside a COPY does that)";
+const OUT_OF_ORDER: &str = "it has completed something else than what was to be completed next";
 const ERROR_ASTRAY: &str = "an error that may have come on COPY data or the end of a COPY outside \
     a COPY, so it is not known whether the rest of the pipeline is skipped";
 
@@ -111,7 +113,7 @@ const fn speaks(tag: u8) -> bool {
 
 /// Whether a message of this type must be ruled on; all others, rows above all, go the usual way.
 const fn carries_state(tag: u8) -> bool {
-    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A')
+    matches!(tag, b'Z' | b'E' | b'S' | b'G' | b's' | b'1' | b'3' | b'A' | b'N')
 }
 
 /// Whether a message of this type is the whole answer to one message of a pipeline, or to one
@@ -149,6 +151,9 @@ fn rule(
         b'S' => parameter(conversation, body, mine),
         b'G' => {
             conversation.owed.copy_in_began();
+            if let Some(auto) = &mut conversation.auto {
+                auto.query_begun();
+            }
             usual
         }
         // PortalSuspended: rows wait.
@@ -162,7 +167,15 @@ fn rule(
         b'1' | b'3' if !mine => {
             conversation.owed.completed();
             conversation.prepared.completed();
-            usual
+            match conversation.auto.as_mut().map(|auto| auto.completed(header.tag)) {
+                None | Some(Given::Same) => usual,
+                Some(Given::Nothing) => Ruling::Drop,
+                Some(Given::ParseComplete) => {
+                    out.inject(|buffer| frame::put(buffer, b'1', &[]));
+                    Ruling::Drop
+                }
+                Some(Given::Fault) => Ruling::Fault(OUT_OF_ORDER),
+            }
         }
         b'C' if !whole => Ruling::More,
         b'C' => {
@@ -174,6 +187,12 @@ fn rule(
         }
         // A notification is never the answer to the proxy's own statement.
         b'A' => Ruling::Pass,
+        b'N' => {
+            if let (Some(auto), Some(entry)) = (&mut conversation.auto, conversation.owed.front()) {
+                auto.noticed(entry.number, entry.done());
+            }
+            usual
+        }
         _ => usual,
     }
 }
@@ -192,6 +211,9 @@ fn ready(conversation: &mut Conversation, body: &[u8], to_engine: &mut BytesMut)
     conversation.note_block(status, behind);
     if let Some(entry) = ended {
         conversation.prepared.answered(entry.number);
+        if let Some(auto) = &mut conversation.auto {
+            auto.answered(entry.number);
+        }
         conversation.own_answered(&entry, status);
     }
     if conversation.owed.is_empty() {
@@ -210,6 +232,7 @@ fn reported(
 ) -> Ruling {
     let ours = conversation.forced != Forced::No
         || conversation.owed.front().is_some_and(|entry| entry.guarded || entry.refused.is_some());
+    let at = conversation.owed.front().map_or((0, 0), |entry| (entry.number, entry.done()));
     // One that ends the session has nothing behind it to skip or to run.
     let unclear = conversation.owed.errored().is_err() && !removed(Removable::UnclearAnswers);
     if unclear && severity(body) == Severity::Error {
@@ -217,11 +240,18 @@ fn reported(
     }
     if let Some(entry) = conversation.owed.front() {
         conversation.prepared.failed(entry.number);
+        if let Some(auto) = &mut conversation.auto {
+            auto.failed(at.0, at.1, entry.number);
+            auto.reported(body);
+        }
     }
     if !mine {
         conversation.own.failed();
     }
-    error(conversation, body, mine, ours && whole, out)
+    match error(conversation, body, mine, ours && whole, out) {
+        Ruling::Pass if whole => by_no_name(conversation, body, out),
+        ruling @ (Ruling::Pass | Ruling::Drop | Ruling::More | Ruling::Fault(_)) => ruling,
+    }
 }
 
 fn severity(body: &[u8]) -> Severity {
@@ -286,11 +316,22 @@ fn error(
     Ruling::Drop
 }
 
+/// Passes an error on. Where it names a statement of the proxy's, the client's has no name.
+fn by_no_name(conversation: &Conversation, body: &[u8], out: &mut Outgoing<'_>) -> Ruling {
+    let auto = conversation.auto.as_deref();
+    let Some(said) = auto.and_then(|auto| auto.without_names(body)) else { return Ruling::Pass };
+    out.inject(|buffer| frame::put(buffer, b'E', &said));
+    Ruling::Drop
+}
+
 /// ParameterStatus: lexing rules and the client's own read-only default are kept; what the guard
 /// itself changed isn't the client's to see.
 fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling {
     let Some((name, rest)) = frame::text(body) else { return Ruling::Pass };
     let Some((value, _)) = frame::text(rest) else { return Ruling::Pass };
+    if let Some(auto) = &mut conversation.auto {
+        auto.setting_changed(name);
+    }
     match name {
         b"default_transaction_read_only" => {
             let on = value == b"on";

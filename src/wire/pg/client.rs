@@ -5,6 +5,8 @@
 //! admitted before its first byte goes out. Pure: bytes in, bytes out; the relay does the I/O.
 //! It doesn't know how answers look (`answers.rs`).
 
+mod unnamed;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use crate::gate::admission::{Refusal, Seat};
 use crate::gate::registry::Gate;
 use crate::sql::{Classified, Classifier, Detail, StatementClass, TxEffect};
 use crate::telemetry::worker::WorkerCounters;
+use crate::wire::pg::auto_prepare::{Meaning, Plan};
 use crate::wire::pg::bearing::Shown;
 use crate::wire::pg::conversation::{Conversation, Discard, Entry, Forced, Mode};
 use crate::wire::pg::frame::{self, HEADER, Header};
@@ -28,6 +31,7 @@ use crate::wire::pg::refusal::{self, Severity, Status};
 use crate::wire::shared::capability::{Said, Tongue, said, stays_as_it_is};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::waiting::{Parting, Size};
+use unnamed::Place;
 
 /// Why sorting stopped before the end of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +61,8 @@ enum Ruling {
     Statement,
     /// Forward it; it starts no work.
     Continuation,
+    /// The same of what stands behind so many bytes of its body: the front was put in its place.
+    Behind(usize),
     /// Leave it out.
     Drop,
     Stop(Stop),
@@ -127,8 +133,11 @@ fn apply(
 ) -> Option<Stop> {
     rest.pass = true;
     match ruling {
-        Ruling::Statement => match &conversation.lease {
-            Some(lease) => out.statement(lease, here),
+        Ruling::Statement | Ruling::Behind(_) => match &conversation.lease {
+            Some(lease) => {
+                let skip = if let Ruling::Behind(skip) = ruling { HEADER + skip } else { 0 };
+                out.statement(lease, here.start + skip..here.end);
+            }
             None => return Some(Stop::Broken("admitted without a lease (a bug)".to_owned())),
         },
         Ruling::Continuation => out.continuation(here),
@@ -340,7 +349,7 @@ impl Message<'_, '_, '_> {
         match (ruling, &self.conversation.lease) {
             (ruling, _) if stays_as_it_is() => return ruling,
             (Ruling::Statement, Some(lease)) => self.out.instead(lease, write),
-            (Ruling::Statement | Ruling::Continuation, _) => {
+            (Ruling::Statement | Ruling::Behind(_) | Ruling::Continuation, _) => {
                 return broken("a capability without a lease (a bug)");
             }
             (stopped @ (Ruling::Drop | Ruling::Stop(_)), _) => return stopped,
@@ -359,7 +368,9 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(TxEffect::None, false, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        self.simple(function_call::class(self.body), Traits::plain(), None)
+        let class = function_call::class(self.body);
+        let unsettles = class != StatementClass::Read;
+        self.simple(class, Traits { unsettles, ..Traits::plain() }, None)
     }
 
     fn simple(&mut self, class: StatementClass, traits: Traits, detail: Option<&Detail>) -> Ruling {
@@ -375,8 +386,10 @@ impl Message<'_, '_, '_> {
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
                 entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
+                let place = Place::behind(entry);
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, detail);
+                self.note_query(place);
                 self.desk.counters.program(class);
                 Ruling::Statement
             }
@@ -460,6 +473,9 @@ impl Message<'_, '_, '_> {
         let Some((name, rest)) = frame::text(body) else {
             return broken("Parse without a statement name");
         };
+        if let Some(taken) = self.is_taken(name) {
+            return taken;
+        }
         let text = frame::text(rest).map(|(text, _)| text);
         let judged = self.judge(text.unwrap_or(rest), text.is_some());
         if self.conversation.after_forced(judged.traits.tx, true, self.out, self.to_client) {
@@ -505,14 +521,16 @@ impl Message<'_, '_, '_> {
             (StatementClass::Read, Traits::plain())
         };
         let detail = judged.classified.detail().filter(|_| now);
-        let number = match self.begin_extended(class, traits, detail) {
-            Ok(number) => number,
+        let guarded = match self.admit(class, traits, detail) {
+            Ok(guarded) => guarded,
             Err(ruling) => return ruling,
         };
+        let plan = self.plan_parse(name, judged.traits, guarded);
+        let place = self.count(class, traits, guarded, !matches!(plan, Plan::StandIn(_)));
         let known = Known { class: judged.class, traits: judged.traits };
-        self.conversation.prepared.parsed(name, known, number);
+        self.conversation.prepared.parsed(name, known, place.pipeline);
         note(self.conversation, judged.traits, judged.classified.detail());
-        Ruling::Statement
+        self.forward_parse(name, plan, place)
     }
 
     fn bind(&mut self) -> Ruling {
@@ -527,6 +545,11 @@ impl Message<'_, '_, '_> {
         let number = self.conversation.owed.next_number();
         let unknown = Known { class: StatementClass::Unprovable, traits: Traits::unknown() };
         let known = self.conversation.prepared.look(statement, number).unwrap_or(unknown);
+        let meaning = match self.meaning(statement) {
+            Ok(meaning) => meaning,
+            Err(ruling) => return ruling,
+        };
+        let known = if self.is_doubtful(meaning) { unknown } else { known };
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
@@ -538,20 +561,22 @@ impl Message<'_, '_, '_> {
         // Only its Execute ends a transaction, or resets the session.
         let traits = Traits { breaks_guard: false, ..known.traits };
         let detail = known.traits.databases.then_some(&everywhere);
-        match self.begin_extended(StatementClass::strongest(class, known.class), traits, detail) {
-            Ok(number) => {
-                self.conversation.prepared.bound(portal, known, number);
-                note(self.conversation, known.traits, None);
-                // Here and not at the Parse, which runs nothing, nor at each Execute of a portal.
-                self.desk.counters.program(known.class);
-                Ruling::Statement
-            }
-            Err(ruling) => ruling,
-        }
+        let class = StatementClass::strongest(class, known.class);
+        let guarded = match self.admit(class, traits, detail) {
+            Ok(guarded) => guarded,
+            Err(ruling) => return ruling,
+        };
+        self.clear(meaning);
+        let place = self.count(class, traits, guarded, true);
+        self.conversation.prepared.bound(portal, known, place.pipeline);
+        note(self.conversation, known.traits, None);
+        // Here and not at the Parse, which runs nothing, nor at each Execute of a portal.
+        self.desk.counters.program(known.class);
+        self.forward_by(meaning, body.get(..=portal.len()).unwrap_or_default())
     }
 
     fn execute(&mut self) -> Ruling {
-        let Some((portal, _)) = frame::text(self.body) else {
+        let Some((portal, most)) = frame::text(self.body) else {
             return broken("Execute without a portal name");
         };
         let number = self.conversation.owed.next_number();
@@ -567,12 +592,14 @@ impl Message<'_, '_, '_> {
         }
         // A cursor WITH HOLD has made the transaction's lease a writer's where it was bound.
         let traits = Traits { holds_cursor: false, ..known.traits };
-        match self.begin_extended(class, traits, None) {
-            Ok(_) => {
+        match self.admit(class, traits, None) {
+            Ok(guarded) => {
+                self.count(class, traits, guarded, true);
                 let conversation = &mut *self.conversation;
                 let alone = conversation.owed.has_one() && conversation.status == Status::Idle;
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, None);
+                self.note_execute(known.class, most);
                 Ruling::Statement
             }
             Err(ruling) => ruling,
@@ -587,46 +614,50 @@ impl Message<'_, '_, '_> {
         let Some((kind, name)) = name else {
             return broken("Describe or Close without a name");
         };
+        let (is_close, of_statement) = (self.header.tag == b'C', kind == b'S');
+        if let Some(taken) = self.is_taken(name).filter(|_| is_close && of_statement) {
+            return taken;
+        }
         if self.conversation.after_forced(TxEffect::None, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
         // A Describe of a statement may analyse its text anew, which runs code of types.
-        let analyses = self.header.tag == b'D' && kind == b'S' && self.conversation.guard_dropped;
+        let analyses = !is_close && of_statement && self.conversation.guard_dropped;
         let class =
             if analyses { StatementClass::Read } else { StatementClass::TransactionControl };
-        match self.begin_extended(class, Traits::plain(), None) {
-            Ok(number) => {
-                if self.header.tag == b'C' {
-                    let statement = (kind == b'S').then_some(name);
-                    self.conversation.prepared.closing(statement, number);
-                }
-                Ruling::Statement
-            }
-            Err(ruling) => ruling,
+        // A Close of the unnamed statement goes as it is: it ends the engine's, too.
+        let asks = of_statement && !is_close;
+        let meaning = if asks { self.meaning(name) } else { Ok(Meaning::Engine) };
+        let meaning = match meaning {
+            Ok(meaning) => meaning,
+            Err(ruling) => return ruling,
+        };
+        let guarded = match self.admit(class, Traits::plain(), None) {
+            Ok(guarded) => guarded,
+            Err(ruling) => return ruling,
+        };
+        self.clear(meaning);
+        let place = self.count(class, Traits::plain(), guarded, !is_close);
+        if is_close {
+            let statement = of_statement.then_some(name);
+            self.conversation.prepared.closing(statement, place.pipeline);
+            self.note_close(statement, place);
         }
+        self.forward_by(meaning, &[kind])
     }
 
-    /// Admits a message of a pipeline; answers the pipeline's number.
-    fn begin_extended(
+    /// Admits a message of a pipeline; answers whether it runs in read-only mode.
+    fn admit(
         &mut self,
         class: StatementClass,
         traits: Traits,
         detail: Option<&Detail>,
-    ) -> Result<u64, Ruling> {
+    ) -> Result<bool, Ruling> {
         match self.enter(class, traits, detail) {
             Ok(Entry::Wait) => Err(Ruling::Stop(Stop::Blocked)),
             Ok(entry @ (Entry::Free | Entry::Guarded)) => {
-                let guarded = entry == Entry::Guarded;
-                let conversation = &mut *self.conversation;
-                let may_commit = writes(conversation);
-                let entry = match self.header.tag {
-                    b'C' => conversation.owed.closing(),
-                    _ => conversation.owed.extended(),
-                };
-                entry.guarded |= guarded;
-                entry.may_commit |= may_commit;
-                entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
-                Ok(entry.number)
+                self.conversation.note_calm();
+                Ok(entry == Entry::Guarded)
             }
             Err(refusal) => match self.hold(refusal) {
                 Ok(held) => Err(held),
@@ -636,6 +667,25 @@ impl Message<'_, '_, '_> {
                 }
             },
         }
+    }
+
+    /// Counts an admitted message of a pipeline; `begins` says that the engine begins a transaction
+    /// for it.
+    fn count(
+        &mut self,
+        class: StatementClass,
+        traits: Traits,
+        guarded: bool,
+        begins: bool,
+    ) -> Place {
+        let conversation = &mut *self.conversation;
+        let may_commit = writes(conversation);
+        let owed = &mut conversation.owed;
+        let entry = if begins { owed.extended() } else { owed.closing() };
+        entry.guarded |= guarded;
+        entry.may_commit |= may_commit;
+        entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
+        Place::of(entry)
     }
 }
 
@@ -672,6 +722,9 @@ fn enter_at(
 fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>) {
     conversation.lexing_uncertain |= traits.changes_lexing;
     conversation.own.forwarded(traits);
+    if let Some(auto) = &mut conversation.auto {
+        auto.note(traits);
+    }
     if traits.opens_cursor {
         conversation.seat.set_cursor(true);
     }

@@ -20,6 +20,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Running;
 use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
+use crate::wire::pg::auto_prepare::AutoPrepare;
 use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::owed::{self, Behind, Owed, Whose};
 use crate::wire::pg::own_setting::{OwnSetting, SET_READ_ONLY};
@@ -79,6 +80,8 @@ pub(crate) struct Conversation {
     pub(crate) lease: Option<Lease>,
     pub(crate) owed: Owed,
     pub(crate) prepared: Prepared,
+    /// What is kept of unnamed statements, where the listener is to (`auto_prepare`).
+    pub(crate) auto: Option<Box<AutoPrepare>>,
     /// The capability that the session shows, beside what its seat bears.
     pub(crate) bearing: Bearing,
     pub(crate) status: Status,
@@ -153,6 +156,7 @@ impl Conversation {
             lease: None,
             owed: Owed::default(),
             prepared: Prepared::default(),
+            auto: None,
             bearing: Bearing::default(),
             status: Status::Idle,
             seen: Status::Idle,
@@ -188,6 +192,9 @@ impl Conversation {
     /// closed, a guard to undo, a forced rollback or new lexing rules, the session's true state
     /// must be known first. With the gate open pipelines flow.
     pub(crate) fn must_wait(&self) -> bool {
+        if self.auto.as_deref().is_some_and(AutoPrepare::must_wait) {
+            return true;
+        }
         if self.owed.has_open_tail() {
             return false;
         }
@@ -676,6 +683,9 @@ impl Conversation {
         self.doubted = false;
         self.lexing_uncertain = false;
         self.own.settled(status);
+        if let Some(auto) = &mut self.auto {
+            auto.settled(status);
+        }
         if status != Status::Open {
             self.seat.set_cursor(false);
         }

@@ -1,11 +1,12 @@
 //! The PostgreSQL relay: frames forwarded as the bytes they are, statements under a lease.
 //!
-//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `bearing`, `held`, then
-//! the two directions `client` and `answers`, then the parts that do I/O: `startup`, `auth`,
-//! `relay`, `cancel`, `session`.
+//! Reading order: `frame`, `owed`, `prepared`, `refusal`, `conversation`, `auto_prepare`,
+//! `bearing`, `held`, then the two directions `client` and `answers`, then the parts that do I/O:
+//! `startup`, `auth`, `relay`, `cancel`, `session`.
 
 pub(crate) mod answers;
 pub(crate) mod auth;
+pub(crate) mod auto_prepare;
 pub(crate) mod bearing;
 pub mod cancel;
 pub(crate) mod client;

@@ -168,6 +168,16 @@ impl Entry {
         self.number = next.number;
     }
 
+    /// How many messages of a pipeline were forwarded in it.
+    pub(crate) const fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    /// How many of those the engine has answered.
+    pub(crate) const fn done(&self) -> u32 {
+        self.done
+    }
+
     /// Whether it stands for Syncs that nothing else belongs to.
     pub(crate) const fn is_lone(&self) -> bool {
         self.alone > 0
@@ -375,6 +385,11 @@ impl Owed {
             self.entries.pop_front();
         }
         self.entries.len() != before
+    }
+
+    /// Whether the engine is in a COPY FROM STDIN, as far as it has said.
+    pub(crate) fn is_in_copy(&self) -> bool {
+        self.entries.front().is_some_and(|front| front.in_copy)
     }
 
     /// The engine went into COPY FROM STDIN.

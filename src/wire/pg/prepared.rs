@@ -33,6 +33,10 @@ pub(crate) struct Traits {
     pub(crate) disowns_read_only: bool,
     /// It may do anything to its session: DO, CALL, and what can't be shown to read.
     pub(crate) opaque: bool,
+    /// Behind it the same text may mean something else (`auto_prepare.rs`).
+    pub(crate) unsettles: bool,
+    /// A single statement that may be kept at the engine under a name of the proxy's.
+    pub(crate) repeatable: bool,
 }
 
 impl Traits {
@@ -51,6 +55,8 @@ impl Traits {
             owns_read_only: false,
             disowns_read_only: false,
             opaque: false,
+            unsettles: false,
+            repeatable: false,
         }
     }
 
@@ -69,6 +75,8 @@ impl Traits {
             owns_read_only: false,
             disowns_read_only: false,
             opaque: true,
+            unsettles: true,
+            repeatable: false,
         }
     }
 
@@ -89,6 +97,8 @@ impl Traits {
             owns_read_only: shape.owns_read_only(),
             disowns_read_only: shape.disowns_read_only(),
             opaque: runs_code || class == StatementClass::Unprovable,
+            unsettles: shape.unsettles(),
+            repeatable: shape.repeatable(),
         }
     }
 }
@@ -468,6 +478,8 @@ fn either(a: Option<Known>, b: Option<Known>) -> Option<Known> {
         owns_read_only: one.owns_read_only || other.owns_read_only,
         disowns_read_only: one.disowns_read_only && other.disowns_read_only,
         opaque: one.opaque || other.opaque,
+        unsettles: one.unsettles || other.unsettles,
+        repeatable: one.repeatable && other.repeatable,
     };
     Some(Known { class: StatementClass::strongest(a.class, b.class), traits })
 }

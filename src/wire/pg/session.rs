@@ -25,6 +25,7 @@ use crate::telemetry::spawn::{PanicReport, spawn_session};
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AtEngine, AuthEnd, Welcome};
+use crate::wire::pg::auto_prepare::AutoPrepare;
 use crate::wire::pg::bearing::Bearing;
 use crate::wire::pg::cancel::{CancelKey, Cancels, Registered};
 use crate::wire::pg::conversation::{Conversation, Mode};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub default_engine: EngineName,
     /// TLS towards clients.
     pub tls: ClientSideTls,
+    /// Whether unnamed statements that come again are kept at the engine.
+    pub auto_prepare: bool,
 }
 
 /// What all sessions share.
@@ -127,7 +130,7 @@ async fn enter<'a>(
         left.see_out().await;
     }
     match prepared {
-        Ok(Ok(Some(ready))) => Some(begin(ready, shared, counters)),
+        Ok(Ok(Some(ready))) => Some(begin(ready, settings.auto_prepare, shared, counters)),
         Ok(Ok(None)) => None,
         Ok(Err(reason)) => {
             counters.connection_refused();
@@ -397,6 +400,7 @@ fn shown(
 /// Seats two peers that know each other. What was learnt on the way ends here.
 fn begin<'a>(
     ready: Ready<'a>,
+    auto_prepare: bool,
     shared: &'a Arc<Shared>,
     counters: &Arc<WorkerCounters>,
 ) -> Session<'a> {
@@ -417,6 +421,9 @@ fn begin<'a>(
         Arc::clone(&shared.denials),
     );
     conversation.bearing = Bearing::of(capability);
+    if auto_prepare && conversation.mode == Mode::Sql {
+        conversation.auto = Some(Box::new(AutoPrepare::new(Arc::clone(counters))));
+    }
     learn(&mut conversation, &welcome);
     // Routes may have moved while the client logged in, before anybody could tell this session.
     let leads = shared.directory.resolve(&came_by.0, &came_by.1);

@@ -31,6 +31,7 @@ use crate::wire::shared::denials::Denials;
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
+mod auto_prepare;
 mod capability;
 mod forced;
 mod held;
