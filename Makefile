@@ -11,13 +11,14 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 3 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 test-schedules instructions soak lint bench bench-growth fmt sweep \
+.PHONY: help demo test test-18 test-auto-prepare test-schedules instructions soak lint bench bench-growth fmt sweep \
   clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
 	@echo 'make test    the whole test suite      (ARGS="--test NAME" for one part)'
 	@echo 'make test-18 the suites again on PostgreSQL 18 (in make test; SUITES_18="--test NAME")'
+	@echo 'make test-auto-prepare  some suites again with auto_prepare on (in make test)'
 	@echo 'make test-schedules  every schedule of the gate against a session (in make test)'
 	@echo 'make instructions  counts what the pure parts of a statement cost (in make test; WRITE=1 keeps)'
 	@echo 'make soak    thousands of fence cycles and of ways around one (SOAK_CYCLES=2000)'
@@ -39,7 +40,8 @@ demo:
 test:
 	@tools/setup.sh test
 	tools/test.sh $(TEST_THREADS) $(ARGS)
-	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18 instructions
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory test-schedules test-18 test-auto-prepare \
+	  instructions
 
 # Every schedule of the gate's handshake. The library's tests are built once more for it.
 test-schedules:
@@ -53,6 +55,12 @@ SUITES_18 ?= --test engine_pg --test classify_live $(foreach suite,\
 test-18:
 	@tools/setup.sh test
 	FENCEWIRE_TEST_PG=18 tools/test.sh $(TEST_THREADS) $(SUITES_18)
+
+# What plays conversations, once more with `auto_prepare` on every PostgreSQL listener.
+SUITES_AUTO_PREPARE ?= --test relay_pg --test drivers_pg --test bypass_pg
+test-auto-prepare:
+	@tools/setup.sh test
+	FENCEWIRE_TEST_AUTO_PREPARE=1 tools/test.sh $(TEST_THREADS) $(SUITES_AUTO_PREPARE)
 
 # Instruction counts of the pure parts against benches/instructions.txt. No time is measured. Of the
 # build that the tests have made anyway: what it counts is work added, not what a release costs.

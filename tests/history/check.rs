@@ -17,6 +17,10 @@ use std::time::Duration;
 
 use super::{Attempt, End, Fence};
 
+/// How long behind the release of a fence that still drained somebody around the proxy may wait for
+/// the lock that was being taken for it (CONTRACT, sessions around the proxy).
+const LOCK_LINGERS: Duration = Duration::from_secs(1);
+
 /// Most violations that a report names.
 const NAMED_MAX: usize = 20;
 
@@ -200,7 +204,10 @@ fn times(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
 /// Refusals: of a known kind, and near a fence where they speak of one.
 fn kind(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
     let End::Refused(code) = &attempt.end else { return };
-    let near = |fence: &Fence| attempt.begun <= fence.released && attempt.ended >= fence.asked;
+    // A release doesn't wait until the engine has ended an attempt at its lock that was under way.
+    let lingers = if code == "55P03" { LOCK_LINGERS } else { Duration::ZERO };
+    let near =
+        |fence: &Fence| attempt.begun <= fence.released + lingers && attempt.ended >= fence.asked;
     match KNOWN.iter().find(|(known, _)| known == code) {
         None => violations.push(format!("an unknown refusal: {}", words(attempt))),
         Some((_, true)) if !fences.iter().any(near) => {
