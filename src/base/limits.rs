@@ -210,6 +210,9 @@ pub const AUTO_PREPARE_SEEN: usize = 512;
 /// Answers of the engine that a session's kept statements may wait for; beyond, every Parse is
 /// forwarded as it is.
 pub const AUTO_PREPARE_PENDING_MAX: usize = 4_096;
+/// Unanswered messages that change what `""` is, of one session; one more ends it. The engine
+/// answers thousands at once, so only what never ends a pipeline it skips gets there.
+pub const AUTO_PREPARE_UNANSWERED_MAX: usize = 65_536;
 /// Random letters in the names of a session's kept statements.
 pub const AUTO_PREPARE_TAG_LETTERS: usize = 8;
 /// Names of prepared statements remembered per session.

@@ -567,7 +567,7 @@ impl Control {
         self.at_doubles.0.store(Arc::new(doubled));
         for fence in fences {
             if is_source_fenced(fence.state) || self.is_acknowledged_now(&fence.namespace) {
-                self.roll_back_at_doubles(&fence.namespace, fence.operation);
+                self.roll_back_at_doubles(&fence.namespace, |one| one == fence.operation);
             }
         }
     }
@@ -578,11 +578,15 @@ impl Control {
     }
 
     /// What may still write at engines that the last look has found to be this source fence's
-    /// server is told to roll back. For an acknowledged fence only, and this operation's. Proves
-    /// nothing.
-    pub(super) fn roll_back_at_doubles(&self, fence: &Namespace, operation: OperationId) {
+    /// server is told to roll back. For an acknowledged fence only, and one of these operations,
+    /// which have had it one after the other. Proves nothing.
+    pub(super) fn roll_back_at_doubles(
+        &self,
+        fence: &Namespace,
+        is_its: impl Fn(OperationId) -> bool,
+    ) {
         let at_doubles = self.at_doubles.0.load();
-        let found = at_doubles.get(fence).filter(|found| found.operation == operation);
+        let found = at_doubles.get(fence).filter(|found| is_its(found.operation));
         let Some(doubled) = found else { return };
         for gate in self.gates.all() {
             if doubled.reaches(gate.namespace()) {

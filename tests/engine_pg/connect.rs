@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencewire::base::ids::Namespace;
 use fencewire::base::secret::Secret;
-use fencewire::engine::{EngineError, PgEngine, Settings};
+use fencewire::engine::{CensusOutcome, EngineError, PgEngine, ProxyView, Settings};
 use fencewire::tls::{ClientTls, TlsMode};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -177,4 +177,20 @@ async fn a_right_that_is_taken_away_and_given_back_is_noticed_by_what_is_prepare
     for _ in 0..3 {
         engine.identity("app").await.unwrap();
     }
+}
+
+/// What asks a census is never a stranger to it, however many others came and went.
+#[tokio::test]
+async fn a_connection_that_is_kept_stays_ours_behind_hundreds_of_others() {
+    let pg = Pg::start().await;
+    let engine = PgEngine::new(pg.settings("postgres")).unwrap();
+    let cutoff = engine.cutoff(&app()).await.unwrap();
+    for _ in 0..fencewire::base::limits::OWN_BACKENDS_MAX + 20 {
+        eventually("it opens", async || engine.open_holder(&app()).await.is_ok()).await;
+    }
+    eventually("nobody is in the way", async || {
+        let outcome = engine.census(&cutoff, &ProxyView::default()).await.unwrap();
+        matches!(outcome, CensusOutcome::Clear(_))
+    })
+    .await;
 }

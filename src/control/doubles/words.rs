@@ -40,14 +40,25 @@ pub(super) fn is_double(engine: &EngineName, fence: &Standing) -> String {
 /// As [`is_double`], of a standby of it that has been promoted. A restart is no way out of that: it
 /// forgets that it was one, and opens it behind the fence.
 pub(super) fn was_promoted(engine: &EngineName, fence: &Standing) -> String {
-    let Standing { namespace: fenced, identity, .. } = fence;
+    let Standing { namespace: fenced, identity, beside, .. } = fence;
+    let end = if beside.is_empty() {
+        format!(
+            "the release of the fence of {fenced} opens it. Release that only where the server it \
+             was acquired on is down for good: else both would take writes"
+        )
+    } else {
+        format!(
+            "if nobody is to reach it, take it out of the settings. Don't release the fence of \
+             {fenced} for it: its operation has enabled writes of {}, and both would take writes",
+            listed(beside)
+        )
+    };
     format!(
         "engine {engine} was a standby of the server that {fenced} was fenced on ({}), and has \
          been promoted: the fenced data can be written to there. Nothing is admitted on {engine} \
          while that fence stands. Leave it so, and don't restart the proxy with {engine} in its \
-         settings: it would not know it again. What opens it: {}",
-        identity.engine_id,
-        way_out(fence)
+         settings: it would not know it again, and open it; {end}",
+        identity.engine_id
     )
 }
 

@@ -123,7 +123,9 @@ impl Run<'_> {
         self.control.publish(line, persisted).await;
         // Behind the publication: a look that comes now sees that it is acknowledged.
         if let Some(record) = persisted.record().filter(|one| is_source_fenced(one.state)) {
-            self.control.roll_back_at_doubles(&line.namespace, record.operation);
+            let before = |one| record.adoptions.iter().any(|past| past.previous_operation == one);
+            let is_its = |one| one == record.operation || before(one);
+            self.control.roll_back_at_doubles(&line.namespace, is_its);
         }
     }
 }

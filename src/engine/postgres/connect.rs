@@ -67,12 +67,37 @@ pub(super) struct Connections {
     permits: Arc<Semaphore>,
     /// Guards the map only, never held across an await. Each slot's lock is held by its user.
     slots: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Slot>>>>,
-    /// Guards the list of own backends, oldest first; never held across an await.
-    own: Mutex<VecDeque<BackendKey>>,
+    /// Guards the own backends; never held across an await.
+    own: Arc<Mutex<Own>>,
     /// Guards the list of strays, oldest first; never held across an await. A stray is a backend of
     /// ours whose connection has ended on this side. Behind a broken link the engine doesn't know
     /// that, and goes on holding its locks.
     strays: Arc<Mutex<VecDeque<BackendKey>>>,
+}
+
+/// Backends that are ours.
+#[derive(Default)]
+struct Own {
+    /// Whose connection is open on this side: as many as there are connections. None of them is
+    /// ever forgotten: the one that asks a census would find itself in it, at each pass.
+    open: Vec<BackendKey>,
+    /// Whose connection has ended, oldest first: their server side may linger.
+    ended: VecDeque<BackendKey>,
+}
+
+impl Own {
+    fn has(&self, backend: BackendKey) -> bool {
+        self.open.contains(&backend) || self.ended.contains(&backend)
+    }
+
+    fn end(&mut self, backend: BackendKey) {
+        self.open.retain(|open| *open != backend);
+        if self.ended.len() >= limits::OWN_BACKENDS_MAX {
+            // A forgotten one that still exists counts as a stranger: a false alarm at worst.
+            self.ended.pop_front();
+        }
+        self.ended.push_back(backend);
+    }
 }
 
 /// The place of one database's connection.
@@ -108,7 +133,7 @@ impl Connections {
             connector,
             permits: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
             slots: Mutex::default(),
-            own: Mutex::default(),
+            own: Arc::default(),
             strays: Arc::default(),
         })
     }
@@ -119,7 +144,7 @@ impl Connections {
 
     /// Whether a backend is, or was, one of ours.
     pub(super) fn is_own(&self, backend: BackendKey) -> bool {
-        lock(&self.own).contains(&backend)
+        lock(&self.own).has(backend)
     }
 
     /// Own backends of which the engine hasn't said yet that they have ended.
@@ -220,7 +245,7 @@ impl Connections {
         let (sender, ended) = watch::channel(false);
         let engine = self.settings.name.clone();
         let (named, name) = tokio::sync::oneshot::channel();
-        let strays = Arc::clone(&self.strays);
+        let (strays, own) = (Arc::clone(&self.strays), Arc::clone(&self.own));
         let _detached = spawn_named("engine-control", async move {
             if let Err(error) = connection.await {
                 tracing::info!(%engine, error = %words(&error), "a control connection ended");
@@ -228,6 +253,7 @@ impl Connections {
             sender.send_replace(true);
             // One that never told its name has no lock and no transaction.
             if let Ok(backend) = name.await {
+                lock(&own).end(backend);
                 stray(&strays, backend);
             }
         });
@@ -245,13 +271,7 @@ impl Connections {
             Ok(BackendKey { pid: row.try_get(0)?, backend_start: EngineTime(row.try_get(1)?) })
         };
         let backend = read().map_err(|e| fail(&e))?;
-        let mut own = lock(&self.own);
-        if own.len() >= limits::OWN_BACKENDS_MAX {
-            // A forgotten one that still exists counts as a stranger: a false alarm at worst.
-            own.pop_front();
-        }
-        own.push_back(backend);
-        drop(own);
+        lock(&self.own).open.push(backend);
         // Nobody listens when the connection has ended meanwhile, without holding anything.
         let _unheard = named.send(backend);
         Ok(Session { client, backend, ended, prepared: Prepared::new() })

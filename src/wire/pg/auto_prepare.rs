@@ -241,7 +241,8 @@ impl AutoPrepare {
     ) -> Plan {
         let full = self.coming.len() >= limits::AUTO_PREPARE_PENDING_MAX;
         let long = body.len() > limits::AUTO_PREPARE_TEXT_BYTES_MAX;
-        if self.resting || self.calm != pipeline || full || long {
+        let skipped = self.skipped == pipeline;
+        if self.resting || self.calm != pipeline || skipped || full || long {
             return Plan::AsItIs;
         }
         self.clock += 1;
@@ -355,6 +356,13 @@ impl AutoPrepare {
     /// Whether a message still waits to know what `""` is.
     pub(crate) const fn must_wait(&self) -> bool {
         self.waits && self.changes > 0
+    }
+
+    /// The message that is next has not to wait, or not any more, whatever becomes of it. False
+    /// where more is unanswered than is kept account of.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        self.waits = false;
+        self.coming.len() < limits::AUTO_PREPARE_UNANSWERED_MAX
     }
 
     /// What `""` is to a message in the pipeline `pipeline`; `None` while nobody knows, and then it
@@ -511,6 +519,8 @@ impl AutoPrepare {
             self.is_skipped(coming.what, itself);
         }
         self.skipped = pipeline;
+        // Nothing more is planned into what is skipped: no answer would undo it.
+        self.calm = 0;
         self.latest = self.latest.filter(|(at, _)| *at > pipeline);
     }
 
@@ -618,5 +628,27 @@ impl Conversation {
             && !self.guard_on
             && !self.lexing_uncertain
             && !self.owed.is_uncertain()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No answer would take back what is planned into a pipeline that has failed already.
+    #[test]
+    fn nothing_is_planned_into_what_is_skipped() {
+        let planned = |fails: bool| {
+            let mut auto = AutoPrepare::new(Arc::default());
+            let text = b"SELECT 1\0\0\0";
+            auto.calm = 1;
+            assert_eq!(auto.plan(text, 1, || false), Plan::AsItIs, "it comes for the first time");
+            if fails {
+                auto.failed(1, 0, 1);
+            }
+            auto.plan(text, 1, || false)
+        };
+        assert!(matches!(planned(false), Plan::Name(_)));
+        assert_eq!(planned(true), Plan::AsItIs);
     }
 }

@@ -184,6 +184,9 @@ impl Message<'_, '_, '_> {
                 if self.conversation.must_wait() {
                     return Ruling::Stop(Stop::Blocked);
                 }
+                if !self.conversation.auto.as_mut().is_none_or(|auto| auto.goes_on()) {
+                    return broken("too many statements without an answer (auto_prepare)");
+                }
                 let simple = matches!(self.header.tag, b'Q' | b'F');
                 if self.conversation.answer_cancelled(simple, self.to_client) {
                     return Ruling::Drop;
@@ -299,6 +302,9 @@ impl Message<'_, '_, '_> {
             for name in &detail.executes {
                 let executed = conversation.prepared.executed_by_sql(name);
                 class = StatementClass::strongest(class, executed);
+                if self.is_ours(name.as_ref()) {
+                    class = StatementClass::strongest(class, StatementClass::Unprovable);
+                }
             }
         }
         Judged { class, traits: Traits::of(&classified), classified }
@@ -549,7 +555,8 @@ impl Message<'_, '_, '_> {
             Ok(meaning) => meaning,
             Err(ruling) => return ruling,
         };
-        let known = if self.is_doubtful(meaning) { unknown } else { known };
+        let doubtful = self.is_doubtful(meaning) || self.is_ours(statement);
+        let known = if doubtful { unknown } else { known };
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }

@@ -51,6 +51,11 @@ impl Message<'_, '_, '_> {
         auto.is_called(name).then(|| broken("a statement with a name that is the proxy's own"))
     }
 
+    /// Whether this is a name of the proxy's own, whose text the client's own names don't tell.
+    pub(super) fn is_ours(&self, name: &[u8]) -> bool {
+        self.conversation.auto.as_deref().is_some_and(|auto| auto.is_called(name))
+    }
+
     /// What becomes of an admitted Parse; sends what is to be sent in front of it.
     pub(super) fn plan_parse(&mut self, name: &[u8], traits: Traits, guarded: bool) -> Plan {
         let conversation = &*self.conversation;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::wire::pg::auto_prepare::AutoPrepare;
+use crate::wire::pg::auto_prepare::{AutoPrepare, Awaited};
 
 /// A text as it was parsed: with the setting that it was read by.
 type Text = (String, u32);
@@ -528,4 +528,31 @@ fn a_text_that_the_engine_has_a_notice_for_is_not_kept() {
         let told = stage.told();
         assert_eq!(told.iter().filter(|tag| *tag == "N").count(), 5, "{told:?}");
     });
+}
+
+fn alone() -> AutoPrepare {
+    AutoPrepare::new(Arc::new(WorkerCounters::default()))
+}
+
+/// A message that waited, and was dropped by something else, holds up nobody behind it.
+#[test]
+fn a_wait_ends_with_its_message() {
+    let mut auto = alone();
+    auto.awaits(1, 1, Awaited::StandIn(1));
+    assert!(auto.meaning(2).is_none() && auto.must_wait());
+    let _given = auto.completed(b'3');
+    assert!(!auto.must_wait() && auto.goes_on());
+    auto.awaits(3, 1, Awaited::Parse);
+    assert!(!auto.must_wait(), "what is behind it would wait for an answer that comes at the Sync");
+}
+
+/// What an engine skips for ever isn't kept account of for ever.
+#[test]
+fn what_is_unanswered_is_bounded() {
+    let mut auto = alone();
+    for at in 0..limits::AUTO_PREPARE_UNANSWERED_MAX as u32 {
+        assert!(auto.goes_on());
+        auto.awaits(1, at, Awaited::Parse);
+    }
+    assert!(!auto.goes_on());
 }
