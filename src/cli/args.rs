@@ -82,7 +82,7 @@ pub(super) struct DemoArgs {
 /// What `ctl --help` says below its options.
 const CTL_NOTES: &str = "\
 Exit codes: 0 done, 2 usage, 3 still draining (replay), 4 refused,
-            5 outcome unknown (replay), 6 proxy not reached
+            5 not known or not now (replay), 6 proxy not reached
 Route commands come in later versions.";
 
 /// What `ctl acquire-write-fence --help` says below its options.

@@ -316,6 +316,10 @@ impl LockMode {
     }
 }
 
+/// In front of each of the engine lock's gaps that a release keeps beside the proof, which the
+/// proof itself knew nothing of.
+pub const GAP_WHILE_UP: &str = "while the fence stood: ";
+
 /// What came of the engine lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineLock {

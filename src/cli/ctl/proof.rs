@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::terminal::plain;
 use super::text;
+use crate::fence::record::GAP_WHILE_UP;
 
 /// Evidence at the usual places of an answer; a `null` is none.
 fn evidence(body: &Value) -> Option<&Value> {
@@ -104,8 +105,29 @@ fn write_lines(body: &Value) -> Vec<String> {
     ] {
         let items = evidence.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice);
         lines.extend(
-            items.unwrap_or_default().iter().filter_map(Value::as_str).map(|one| line(name, one)),
+            items
+                .unwrap_or_default()
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|one| !one.starts_with(GAP_WHILE_UP))
+                .map(|one| line(name, one)),
         );
+    }
+    let gaps = evidence.pointer("/engine_lock/gaps").and_then(Value::as_array);
+    let kept = gaps.into_iter().flatten().filter_map(Value::as_str);
+    lines.extend(lock_gaps(kept.filter(|one| one.starts_with(GAP_WHILE_UP))));
+    lines
+}
+
+/// When the lock was missing while the fence stood, and what that means; nothing where it wasn't.
+pub(super) fn lock_gaps<'g>(gaps: impl Iterator<Item = &'g str>) -> Vec<String> {
+    let mut lines: Vec<String> = gaps.map(|gap| line("LOCK GAP", gap)).collect();
+    if !lines.is_empty() {
+        lines.push(line(
+            "",
+            "sessions around the proxy could write then, behind the boundary; look before you rely \
+             on it",
+        ));
     }
     lines
 }
@@ -157,7 +179,7 @@ mod tests {
                 "why": "the deadline\u{1b}[2J passed" }],
             "census_before": census("T1"), "census_after": census("T2"),
             "engine_lock": { "mode": "hold", "tables": 4, "outcome": "granted",
-                "gaps": ["sequences", "large objects"] },
+                "gaps": ["sequences", "large objects", "while the fence stood: T4: lost"] },
             "direct_sessions": ["1 idle session"], "non_transactional_tables": ["old_log"],
         } } })
     }
@@ -176,6 +198,8 @@ mod tests {
             "not covered    sequences",
             "not covered    large objects",
             "not covered    old_log",
+            "LOCK GAP       while the fence stood: T4: lost",
+            "could write then, behind the boundary",
             "direct         1 idle session",
         ] {
             assert!(all.contains(part), "{part} is missing:\n{all}");

@@ -399,16 +399,7 @@ fn lock_now(body: &Value) -> String {
 /// When the lock was missing while the fence stood: what the proof says holds for its moment.
 fn lock_gaps(body: &Value) -> Vec<String> {
     let gaps = items(body, "/fence/engine_lock/gaps");
-    let told = gaps.iter().filter_map(Value::as_str);
-    let mut lines: Vec<String> = told.map(|gap| proof::line("LOCK GAP", gap)).collect();
-    if !lines.is_empty() {
-        lines.push(proof::line(
-            "",
-            "sessions around the proxy could write then, behind the boundary; look before you rely \
-             on it",
-        ));
-    }
-    lines
+    proof::lock_gaps(gaps.iter().filter_map(Value::as_str))
 }
 
 /// Whether any blocker is a session of the proxy.

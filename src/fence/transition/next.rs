@@ -8,10 +8,7 @@ use super::{
     Arguments, Decision, DrainPolicy, FenceRecord, FenceState, IncarnationId, Outcome, Request,
     Role,
 };
-use crate::fence::record::{Validation, ValidationResult};
-
-/// In front of what a released fence's proof says of its lock's gaps.
-const WHILE_UP: &str = "while the fence stood: ";
+use crate::fence::record::{GAP_WHILE_UP, Validation, ValidationResult};
 
 impl Request<'_> {
     /// The commit of a legal command. `record` is the present one, at revision `before`.
@@ -68,7 +65,10 @@ impl Request<'_> {
                 next.hold_ms = None;
                 if let Some(evidence) = &mut next.evidence {
                     let gaps = self.facts.lock_gaps.iter();
-                    evidence.engine_lock.gaps.extend(gaps.map(|gap| format!("{WHILE_UP}{gap}")));
+                    evidence
+                        .engine_lock
+                        .gaps
+                        .extend(gaps.map(|gap| format!("{GAP_WHILE_UP}{gap}")));
                 }
                 settle(next, FenceState::Released)
             }
