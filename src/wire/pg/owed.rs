@@ -579,7 +579,7 @@ fn front_ends(entries: &VecDeque<Entry>) -> u32 {
 }
 
 #[cfg(test)]
-mod model;
+pub(super) mod model;
 
 #[cfg(test)]
 mod tests {

@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use super::{Owed, Unclear, Whose};
 
 /// A small generator of numbers: the same seed, the same test.
-struct Dice(u64);
+pub(in crate::wire::pg) struct Dice(pub(in crate::wire::pg) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(in crate::wire::pg) fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::wire::pg::auto_prepare::{AutoPrepare, Awaited};
+use crate::wire::pg::owed::model::Dice;
 
 /// A text as it was parsed: with the setting that it was read by.
 type Text = (String, u32);
@@ -188,17 +189,6 @@ impl Pg {
 }
 
 fn drop<T>(_: T) {}
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-}
 
 fn keeping(chunk: usize) -> Stage {
     let mut stage = Stage::new(chunk);
