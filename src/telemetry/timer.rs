@@ -89,7 +89,7 @@ mod tests {
         let main = main_runtime();
         let keeper = Some(main.handle().clone());
         let work = async {
-            sleep(SOON).await;
+            sleep(SOON).await; // tidy: not a race: that it ends is what is tested
             let late = timeout(SOON, std::future::pending::<()>()).await.is_err();
             let ends = Instant::now() + SOON;
             let late_too = timeout_at(ends, std::future::pending::<()>()).await.is_err();
@@ -102,7 +102,8 @@ mod tests {
     /// Control arm: without a keeper there is nobody who could.
     #[test]
     fn without_a_keeper_a_worker_has_none() {
-        assert!(on_worker(None, async { sleep(SOON).await }).is_err());
+        let work = async { timeout(SOON, async {}).await };
+        assert!(on_worker(None, work).is_err());
     }
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
         let (told, hears) = mpsc::channel();
         let work = async move {
             let mine = std::thread::current().id();
-            sleep(SOON).await;
+            timeout(LATE, async {}).await.unwrap();
             let ran_on = tokio::task::spawn(async { std::thread::current().id() }).await.unwrap();
             told.send(mine == ran_on).unwrap();
             tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -124,7 +125,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn elsewhere_they_are_the_runtimes_own() {
         let begun = Instant::now();
-        sleep(LATE).await;
+        sleep(LATE).await; // tidy: not a race: paused time
         assert_eq!(begun.elapsed(), LATE);
     }
 }
