@@ -207,6 +207,8 @@ fn acceptance_24_metrics_are_the_closed_table_and_name_nobody() {
     let fenced = [("role", "source"), ("state", "SOURCE_WRITE_FENCED")];
     assert_eq!(value(&text, "fencewire_fence_namespaces", &fenced), 1.0);
     assert_eq!(value(&text, "fencewire_fence_active", &[]), 1.0);
+    assert_eq!(value(&text, "fencewire_fence_engine_locks", &[("state", "held")]), 1.0);
+    assert_eq!(value(&text, "fencewire_fence_engine_locks", &[("state", "missing")]), 0.0);
     assert_eq!(value(&text, "fencewire_engines", &[]), 1.0);
     assert!(value(&text, "fencewire_fence_oldest_active_age_seconds", &[]) > 0.0);
     for (name, labels, at_least) in [
@@ -254,6 +256,7 @@ fn acceptance_24_metrics_are_the_closed_table_and_name_nobody() {
     let released = [("role", "source"), ("state", "RELEASED")];
     assert_eq!(value(&text, "fencewire_fence_namespaces", &released), 1.0);
     assert_eq!(value(&text, "fencewire_fence_active", &[]), 0.0);
+    assert_eq!(value(&text, "fencewire_fence_engine_locks", &[("state", "held")]), 0.0);
     assert_eq!(value(&text, "fencewire_fence_oldest_active_age_seconds", &[]), 0.0);
 }
 

@@ -359,6 +359,33 @@ fn a_commit_that_waits_for_a_standby_is_told_as_the_engine_tells_it_on_18() {
     a_commit_that_waits_is_told_the_same_on(18);
 }
 
+/// Another process of the engine has the reload count for commits, when it comes to it.
+fn wait_for_commits_to_wait(cluster: &PgCluster, mut probe: Wire) {
+    let pid = probe.backend_pid();
+    probe.query("SET synchronous_commit = on").ok();
+    for number in 100.. {
+        let text = format!("INSERT INTO t VALUES ({number})");
+        probe.send_raw(&query(&text));
+        let look = format!(
+            "SET synchronous_commit = off; SELECT coalesce(wait_event, '') = 'SyncRep', state = \
+             'idle' AND query = '{text}' FROM pg_stat_activity WHERE pid = {pid}"
+        );
+        let waits = support::poll(PATIENCE, || match cluster.sql("postgres", &look).as_str() {
+            "t|f" => Some(true),
+            "f|t" => Some(false),
+            _ => None,
+        });
+        if waits.expect("a commit neither ends nor waits") {
+            break;
+        }
+        probe.until_ready().ok();
+    }
+    probe.cancel();
+    probe.until_ready().ok();
+    probe.query("SET synchronous_commit = off").ok();
+    probe.query("DELETE FROM t WHERE n >= 100").ok();
+}
+
 /// Cancelled, it is committed with a warning; terminated, it is committed without a word of
 /// success. A setting of the whole server: a cluster of its own.
 fn a_commit_that_waits_is_told_the_same_on(version: u32) {
@@ -369,6 +396,7 @@ fn a_commit_that_waits_is_told_the_same_on(version: u32) {
     cluster.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     cluster.sql("postgres", "ALTER SYSTEM SET synchronous_commit = 'off'");
     cluster.sql("postgres", "SELECT pg_reload_conf()");
+    wait_for_commits_to_wait(&cluster, site.direct());
     let mut said = Vec::new();
     for mut client in [site.direct(), site.client()] {
         let pid = client.backend_pid();

@@ -174,6 +174,10 @@ fn control_banned_words() {
     passes("src/telemetry/spawn.rs", "fn f() { tokio::spawn(g()); }");
     passes("src/wire/pg/relay.rs", "fn f() { telemetry::spawn(g()); }");
     caught("src/wire/pg/relay.rs", "use tokio::task::spawn;", rule);
+    caught("src/wire/pg/auth.rs", "use tokio::time::timeout;", rule);
+    caught("src/gate/logins.rs", "fn f() { tokio::time::sleep(d); }", rule);
+    passes("src/wire/pg/auth.rs", "use crate::telemetry::timer::timeout;");
+    passes("src/control/drain.rs", "use tokio::time::timeout;");
     caught("src/fence/state.rs", "fn f() { std::time::Instant::now(); }", rule);
     caught("src/sql/mod.rs", "fn f() { SystemTime::now(); }", rule);
     caught("src/gate/core.rs", "fn f() { Instant::now(); }", rule);

@@ -132,12 +132,7 @@ mod armed {
             Some(Action::Error) => Err(Fault(name)),
             Some(Action::Park(file)) => {
                 announce(&file);
-                for _ in 0..polls() {
-                    if file.exists() {
-                        break;
-                    }
-                    std::thread::sleep(POLL);
-                }
+                park(&file);
                 Ok(())
             }
         }
@@ -156,14 +151,22 @@ mod armed {
             Some(Action::Error) => Err(Fault(name)),
             Some(Action::Park(file)) => {
                 announce(&file);
-                for _ in 0..polls() {
-                    if file.exists() {
-                        break;
-                    }
-                    tokio::time::sleep(POLL).await;
-                }
+                // On a thread of its own: a worker's runtime has no timers.
+                let looks = tokio::task::spawn_blocking(move || park(&file));
+                // It has no end but its own.
+                let _ended = looks.await;
                 Ok(())
             }
+        }
+    }
+
+    /// Waits for `file`, as long as a point may be parked.
+    fn park(file: &Path) {
+        for _ in 0..polls() {
+            if file.exists() {
+                break;
+            }
+            std::thread::sleep(POLL);
         }
     }
 

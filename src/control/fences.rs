@@ -109,7 +109,7 @@ impl Control {
             markers: parts.markers,
             engines: ArcSwap::from_pointee(parts.engines),
             routes: parts.routes,
-            locks: LockKeeper::new(Arc::clone(&parts.clock)),
+            locks: LockKeeper::new(Arc::clone(&parts.clock), Arc::clone(&parts.metrics)),
             clock: parts.clock,
             metrics: parts.metrics,
             recovered: AtomicBool::new(false),

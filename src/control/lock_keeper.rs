@@ -27,6 +27,7 @@ use crate::base::limits;
 use crate::engine::LockError;
 use crate::fence::record::{Identity, LockMode};
 use crate::gate::registry::Gate;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spawn::spawn_named;
 
 /// The right to take a namespace's lock until somebody lets go of it.
@@ -69,6 +70,7 @@ struct Shown {
 struct Keep {
     namespace: Namespace,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
     /// Moves when the lock is let go of; older tickets are void.
     epoch: watch::Sender<u64>,
     /// The lock itself. Held by an attempt for as long as it lasts, so that letting go waits for
@@ -99,6 +101,12 @@ impl Keep {
     /// Whether the last taking was this one. Ask under `held`.
     fn is(&self, number: u64) -> bool {
         self.taken.load(Ordering::SeqCst) == number
+    }
+
+    /// Whether it is held. A lock that is being taken right now isn't.
+    fn is_held(&self) -> bool {
+        let held = self.held.try_lock();
+        held.is_ok_and(|held| held.as_ref().is_some_and(|lock| !lock.is_lost()))
     }
 
     fn is_void(&self, ticket: LockTicket) -> bool {
@@ -217,6 +225,7 @@ impl Keep {
                     () = lost => {}
                     () = lock_waiters::stop(&gate, engine.as_ref(), holder) => {}
                 }
+                self.metrics.fence.lock_lost();
                 self.gap(
                     "lost with its connection; the gate stays closed, the lock is taken again",
                 );
@@ -257,13 +266,14 @@ impl Keep {
 pub struct LockKeeper {
     keeps: DashMap<Namespace, Arc<Keep>>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
 }
 
 impl LockKeeper {
     /// Holds nothing.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { keeps: DashMap::new(), clock }
+    pub fn new(clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
+        Self { keeps: DashMap::new(), clock, metrics }
     }
 
     fn keep(&self, namespace: &Namespace) -> Arc<Keep> {
@@ -271,6 +281,7 @@ impl LockKeeper {
             Arc::new(Keep {
                 namespace: namespace.clone(),
                 clock: Arc::clone(&self.clock),
+                metrics: Arc::clone(&self.metrics),
                 epoch: watch::Sender::new(0),
                 held: tokio::sync::Mutex::new(None),
                 taken: AtomicU64::new(0),
@@ -403,15 +414,18 @@ impl LockKeeper {
         }
     }
 
+    /// How many locks are wanted, and how many of these are held.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let keeps = self.keeps.iter().filter(|keep| keep.shown().wanted);
+        keeps.fold((0, 0), |(wanted, held), keep| (wanted + 1, held + usize::from(keep.is_held())))
+    }
+
     /// What people are shown; `None` where no lock is wanted.
     #[must_use]
     pub fn report(&self, namespace: &Namespace) -> Option<LockReport> {
         let keep = Arc::clone(&*self.keeps.get(namespace)?);
-        // A lock that is being taken right now isn't held.
-        let held = keep
-            .held
-            .try_lock()
-            .is_ok_and(|held| held.as_ref().is_some_and(|lock| !lock.is_lost()));
+        let held = keep.is_held();
         let shown = keep.shown();
         let mut gaps = shown.gaps.clone();
         if shown.omitted > 0 {

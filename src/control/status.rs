@@ -481,6 +481,8 @@ impl Control {
         let now = self.clock.now_ms();
         let age = oldest.map(|since| Duration::from_millis(now.saturating_sub(since)));
         self.metrics.fence.active(active.len() as u64, age);
+        let (wanted, held) = self.locks.counts();
+        self.metrics.fence.locks(wanted, held);
         self.metrics.engine.engines(self.engines().len());
         let held: Vec<_> = gates.iter().map(|gate| gate.held()).collect();
         let since = held.iter().filter_map(|sight| sight.since_ms).min();

@@ -35,6 +35,7 @@ use crate::gate::capability::Capability;
 use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::{Card, Slot};
 use crate::sql::StatementClass;
+use crate::telemetry::timer;
 
 /// What is behind these locks is whole after every step: each is one insertion or replacement.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -304,7 +305,7 @@ impl Login {
             return Ok(());
         }
         let bound = Duration::from_millis(limits::LOGIN_LOOK_MS);
-        let ends = tokio::time::Instant::now() + bound;
+        let ends = timer::Instant::now() + bound;
         let mut wanted = 0;
         loop {
             self.enter();
@@ -332,7 +333,7 @@ impl Login {
                 return Ok(());
             }
             self.returned();
-            let late = tokio::time::Instant::now() >= ends;
+            let late = timer::Instant::now() >= ends;
             match found {
                 Some(found) if !found.triggers.is_empty() && (late || answers(&found)) => {
                     return Err(LoginRefusal { refusal, triggers: found.triggers });
@@ -344,7 +345,7 @@ impl Login {
             let next = gate.at_login.want();
             wanted = if wanted == 0 { next } else { wanted };
             self.gates.logins.asked.notify_one();
-            let _late = tokio::time::timeout_at(ends, told).await;
+            let _late = timer::timeout_at(ends, told).await;
         }
     }
 

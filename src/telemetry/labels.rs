@@ -66,6 +66,9 @@ pub const FORCED: &[&str] =
 /// How a repeated command was answered.
 pub const REPLAYS: &[&str] = &["replay", "conflict"];
 
+/// Whether an engine lock that a fence is to have is there.
+pub const LOCKS: &[&str] = &["held", "missing"];
+
 /// How a program's being held at a closed gate ended.
 pub const PARTINGS: &[&str] =
     &["admitted", "refused", "expired", "no_room", "cancelled", "gone", "ended"];

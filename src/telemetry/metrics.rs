@@ -52,6 +52,8 @@ pub struct FenceMetrics {
     namespaces: Family<[Label; 2], Gauge>,
     oldest_active: Gauge<f64, AtomicU64>,
     active: Gauge,
+    locks: Family<[Label; 1], Gauge>,
+    lock_losses: Counter,
     held_ended: One,
     held_programs: Gauge,
     held_bytes: Gauge,
@@ -72,6 +74,8 @@ impl FenceMetrics {
             namespaces: Family::default(),
             oldest_active: Gauge::default(),
             active: Gauge::default(),
+            locks: Family::default(),
+            lock_losses: Counter::default(),
             held_ended: Family::default(),
             held_programs: Gauge::default(),
             held_bytes: Gauge::default(),
@@ -85,11 +89,16 @@ impl FenceMetrics {
         registry.register("fence_oldest_active_age_seconds", oldest, made.oldest_active.clone());
         let active = "Fences that still take something away, as capabilities counts them";
         registry.register("fence_active", active, made.active.clone());
+        let locks = "Engine locks that fences are to have, by whether they are held now";
+        registry.register("fence_engine_locks", locks, made.locks.clone());
+        let losses = "Engine locks that were lost behind a standing fence: each is a gap in one";
+        registry.register("fence_engine_lock_losses", losses, made.lock_losses.clone());
         // No store of this version can be restored by the proxy, so nothing ever sets it.
         let restored = "1 when the store was restored from a backup; this version never does that";
         registry.register("metastore_restored_from_backup", restored, <Gauge>::default());
         made.register_held(registry);
         made.namespaces([]);
+        made.locks(0, 0);
         made.begin_at_zero();
         made
     }
@@ -202,6 +211,20 @@ impl FenceMetrics {
         self.held_programs.set(i64::try_from(programs).unwrap_or(i64::MAX));
         self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.held_oldest.set(oldest.unwrap_or_default().as_secs_f64());
+    }
+
+    /// Sets how many engine locks fences are to have, and how many of those are held. Call before
+    /// a scrape.
+    pub fn locks(&self, wanted: usize, held: usize) {
+        for (state, count) in [("held", held), ("missing", wanted.saturating_sub(held))] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.locks.get_or_create(&[("state", state)]).set(count);
+        }
+    }
+
+    /// An engine lock was lost while its fence stood.
+    pub fn lock_lost(&self) {
+        self.lock_losses.inc();
     }
 
     /// An adoption was committed.
@@ -431,6 +454,8 @@ mod tests {
         metrics.fence.held(4, 99, Some(Duration::from_millis(2500)));
         metrics.fence.namespaces([("source", "SOURCE_DRAINING"), ("source", "SOURCE_DRAINING")]);
         metrics.fence.active(2, Some(Duration::from_millis(1500)));
+        metrics.fence.locks(5, 3);
+        metrics.fence.lock_lost();
         metrics.engine.engines(2);
         metrics.engine.orphans(3);
         metrics.admin.request("/v1/namespaces", 200);
@@ -456,6 +481,9 @@ mod tests {
             "fencewire_held_oldest_age_seconds 2.5",
             "fencewire_engines 2",
             "fencewire_fence_active 2",
+            r#"fencewire_fence_engine_locks{state="held"} 3"#,
+            r#"fencewire_fence_engine_locks{state="missing"} 2"#,
+            "fencewire_fence_engine_lock_losses_total 1",
             "fencewire_metastore_restored_from_backup 0",
             "fencewire_orphans 3",
             r#"fencewire_admin_requests_total{route="/v1/namespaces",status="200"} 1"#,

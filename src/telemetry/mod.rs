@@ -11,5 +11,6 @@ pub mod labels;
 pub mod metrics;
 pub mod spawn;
 pub mod table;
+pub mod timer;
 pub mod trace;
 pub mod worker;

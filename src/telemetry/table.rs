@@ -91,6 +91,8 @@ pub const TABLE: &[Family] = &[
     family("fencewire_fence_oldest_active_age_seconds", Kind::Gauge, &[]),
     family("fencewire_metastore_restored_from_backup", Kind::Gauge, &[]),
     family("fencewire_fence_active", Kind::Gauge, &[]),
+    family("fencewire_fence_engine_locks", Kind::Gauge, &[("state", labels::LOCKS)]),
+    family("fencewire_fence_engine_lock_losses", Kind::Counter, &[]),
     family("fencewire_held_ended", Kind::Counter, &[("outcome", labels::PARTINGS)]),
     family("fencewire_held_programs", Kind::Gauge, &[]),
     family("fencewire_held_bytes", Kind::Gauge, &[]),

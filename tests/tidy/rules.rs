@@ -81,6 +81,7 @@ const CLOCK: &[&str] = &["src/base/clock.rs"];
 const FAULT: &[&str] = &["src/base/fault.rs"];
 const NAMED_TASK: &str = "tasks have names: use telemetry::spawn";
 const TIME_ARGUMENT: &str = "time is an argument in pure code (base::clock)";
+const NO_TIMERS: &str = "a worker's runtime has no timers: use telemetry::timer";
 const NO_RUNTIME: &str = "pure code has no async and no runtime";
 const NO_SLEEP: &str =
     "a sleep wins no race: wait for a level, or say `// tidy: not a race: REASON`";
@@ -89,6 +90,7 @@ const BANS: &[Ban] = &[
     ban("tokio::spawn", SRC, SPAWN, Scope::Production, NAMED_TASK),
     ban("task::spawn", SRC, SPAWN, Scope::Production, NAMED_TASK),
     ban("task::spawn_local", SRC, SPAWN, Scope::Production, NAMED_TASK),
+    ban("tokio::time", &["src/wire/", "src/gate/"], &[], Scope::Production, NO_TIMERS),
     ban("Instant::now", PURE, CLOCK, Scope::Production, TIME_ARGUMENT),
     ban("SystemTime::now", PURE, CLOCK, Scope::Production, TIME_ARGUMENT),
     ban("async", PURE, FAULT, Scope::All, NO_RUNTIME),

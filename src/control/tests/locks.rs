@@ -3,16 +3,34 @@
 use super::*;
 use crate::fence::record::Identity;
 
+/// Engine locks that a scrape shows as held and as missing, and how many were lost.
+fn lock_metrics(rig: &Rig) -> (u64, u64, u64) {
+    rig.control.refresh_gauges();
+    let text = rig.metrics.encode();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    (
+        value(r#"fencewire_fence_engine_locks{state="held"}"#),
+        value(r#"fencewire_fence_engine_locks{state="missing"}"#),
+        value("fencewire_fence_engine_lock_losses_total"),
+    )
+}
+
 #[tokio::test]
 async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
     let rig = Rig::new().await;
     rig.run(patient(1, 1)).await;
+    assert_eq!(lock_metrics(&rig), (1, 0, 0));
     rig.engine.lock_attempts([LockScript::Broken]);
     rig.engine.break_lock();
+    assert_eq!((lock_metrics(&rig).0, lock_metrics(&rig).1), (0, 1));
     rig.until("the lock again", |rig| {
         rig.control.locks.report(&namespace()).is_some_and(|lock| lock.held)
     })
     .await;
+    assert_eq!(lock_metrics(&rig), (1, 0, 1), "a loss between two scrapes is counted");
     let gaps = rig.control.locks.report(&namespace()).unwrap().gaps;
     assert!(gaps.iter().any(|gap| gap.contains("lost")), "{gaps:?}");
     assert!(!rig.may_write(), "the gate never opened for it");
@@ -20,6 +38,7 @@ async fn a_lost_lock_is_taken_again_and_the_gap_is_told() {
     let answer = rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
     assert_eq!(code(&answer), ControlCode::Applied);
     assert!(!rig.engine.is_locked());
+    assert_eq!(lock_metrics(&rig), (0, 0, 1), "a release asks for no lock");
     // What people saw while it stood they still see beside its proof.
     let kept = rig.inspect().await.sight.record.unwrap().evidence.unwrap().engine_lock.gaps;
     let lost = gaps.iter().map(|gap| format!("while the fence stood: {gap}"));

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
+use crate::telemetry::timer::timeout;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode};
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::frame;

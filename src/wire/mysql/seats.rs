@@ -40,6 +40,8 @@ pub(crate) enum Reach<'a> {
 pub(crate) struct Seats {
     gates: Arc<Gates>,
     home: Arc<Seat>,
+    /// Reads in the default schema list what other schemas have.
+    home_lists: bool,
     lease: Option<Lease>,
     elsewhere: Vec<Lease>,
     /// The leases that were held before the last admission, as they were then.
@@ -58,6 +60,7 @@ impl Seats {
     pub(crate) fn new(gates: Arc<Gates>, home: Arc<Seat>) -> Self {
         Self {
             gates,
+            home_lists: lists(home.gate().namespace().database()),
             home,
             lease: None,
             elsewhere: Vec::new(),
@@ -168,7 +171,6 @@ impl Seats {
     /// target whose capability it shows isn't counted where it was admitted there, by that: an
     /// import may write there, and a validation is guarded there in any case.
     pub(crate) fn lists_views(&mut self, at_home: bool, reach: Reach<'_>) -> bool {
-        let lists = |name: &str| LISTING.iter().any(|schema| is_alike(name, schema));
         let named = match reach {
             Reach::Home => false,
             // All gates are asked in any case.
@@ -178,7 +180,7 @@ impl Seats {
                 names.chain(more.into_iter().flatten()).any(lists)
             }
         };
-        let listed = named || at_home && lists(self.home.gate().namespace().database());
+        let listed = named || at_home && self.home_lists;
         listed && self.is_closed_beside(reach)
     }
 
@@ -413,6 +415,7 @@ impl Seats {
         };
         self.elsewhere.extend(std::mem::replace(&mut self.lease, held));
         self.home = home;
+        self.home_lists = lists(namespace.database());
         self.look_for_twins();
     }
 
@@ -444,17 +447,17 @@ fn is_meant(gate: &Gate, reach: Reach<'_>) -> bool {
 /// Whether a program in a session at `home` may reach a gate's schema; what names a schema that
 /// lists others may reach those.
 pub(super) fn is_reached(gate: &Gate, home: &Namespace, reach: Reach<'_>) -> bool {
-    let lists = match reach {
+    let listing = match reach {
         Reach::Home | Reach::Anywhere => false,
         Reach::Named(names, more) => {
             let names = names.into_iter().flatten().map(String::as_str);
             let mut all = names.chain(more.into_iter().flatten());
-            all.any(|name| LISTING.iter().any(|schema| is_alike(name, schema)))
+            all.any(lists)
         }
     };
     is_alike(gate.namespace().database(), home.database())
         || is_meant(gate, reach)
-        || lists && gate.may_be_meant()
+        || listing && gate.may_be_meant()
 }
 
 /// Whether another gate is of a schema that the engine may take for the default one, written
@@ -462,6 +465,11 @@ pub(super) fn is_reached(gate: &Gate, home: &Namespace, reach: Reach<'_>) -> boo
 fn is_twin(gate: &Gate, home: &Gate) -> bool {
     let (one, other) = (gate.namespace().database(), home.namespace().database());
     one != other && is_alike(one, other)
+}
+
+/// Whether this is a schema whose reads list what other schemas have.
+fn lists(name: &str) -> bool {
+    LISTING.iter().any(|schema| is_alike(name, schema))
 }
 
 /// Whether two names may be one to an engine that folds them: character by character, beyond ASCII

@@ -15,7 +15,6 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::base::ids::{EngineName, Namespace, SessionId};
 use crate::base::limits;
@@ -25,6 +24,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::{MyEncoding, MyServer};
 use crate::telemetry::spawn::PanicReport;
+use crate::telemetry::timer::timeout;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::mysql::auth::{self, AuthEnd, Bridge, Exchange, Welcome};

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
 
 use crate::base::limits;
 use crate::gate::logins::{Login, LoginRefusal};
+use crate::telemetry::timer::timeout;
 use crate::tls::Stream;
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame::{self, HEADER};

@@ -569,16 +569,16 @@ impl Message<'_, '_, '_> {
         if self.conversation.after_forced(known.traits.tx, true, self.out, self.to_client) {
             return Ruling::Drop;
         }
-        // Which databases a statement named isn't kept: all of the engine are asked.
-        let everywhere = Detail { any_database: true, ..Detail::default() };
         // A value's type may have code of its own, which must not run behind what drops the guard.
         let runs_code = self.conversation.guard_dropped && !values.starts_with(&[0; 4]);
         let class = if runs_code { StatementClass::Read } else { known.class };
         // Only its Execute ends a transaction, or resets the session.
         let traits = Traits { breaks_guard: false, ..known.traits };
-        let detail = known.traits.databases.then_some(&everywhere);
+        // Which databases a statement named isn't kept: all of the engine are asked.
+        let everywhere = known.traits.databases;
+        let everywhere = everywhere.then(|| Detail { any_database: true, ..Detail::default() });
         let class = StatementClass::strongest(class, known.class);
-        let guarded = match self.admit(class, traits, detail) {
+        let guarded = match self.admit(class, traits, everywhere.as_ref()) {
             Ok(guarded) => guarded,
             Err(ruling) => return ruling,
         };

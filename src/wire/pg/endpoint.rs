@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 
 use crate::base::ids::EngineName;
 use crate::base::limits;
+use crate::telemetry::timer::timeout;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::shared::address::{Address, Unreachable};

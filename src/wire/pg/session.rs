@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::base::fault;
 use crate::base::ids::{EngineName, SessionId};
@@ -22,6 +21,7 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
 use crate::telemetry::spawn::{PanicReport, spawn_session};
+use crate::telemetry::timer::timeout;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AtEngine, AuthEnd, Welcome};

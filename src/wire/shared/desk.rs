@@ -6,7 +6,9 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::base::limits;
 use crate::sql::{Classifier, Trusted};
@@ -17,14 +19,28 @@ pub(crate) struct WorkerDesk {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) classifier: Classifier,
     pub(crate) counters: Arc<WorkerCounters>,
-    started: Instant,
+    /// When this was set up: by the process's monotonic clock, and by the coarse one.
+    set_up: (Duration, Duration),
 }
 
 impl WorkerDesk {
-    /// Milliseconds of this process's monotonic clock.
+    /// Milliseconds of this process's monotonic clock, for people: up to two ticks of the kernel
+    /// late, and never early. The exact clock is several times as dear, and each statement asks.
     pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        let (begun, coarsely) = self.set_up;
+        // The coarse clock may have been a tick late then, and not be now.
+        let now = begun.saturating_add(coarse().saturating_sub(coarsely)).saturating_sub(TICK_MAX);
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// The longest time between two ticks of a kernel (100 Hz).
+const TICK_MAX: Duration = Duration::from_millis(10);
+
+/// Time since the machine was started, as of the kernel's last tick.
+fn coarse() -> Duration {
+    // Never negative, whatever its type says.
+    Duration::try_from(clock_gettime(ClockId::MonotonicCoarse)).unwrap_or_default()
 }
 
 thread_local! {
@@ -37,7 +53,7 @@ pub(crate) fn set_up(trusted: Arc<Trusted>, counters: Arc<WorkerCounters>, start
         scratch: vec![0; limits::SCRATCH_BYTES].into_boxed_slice(),
         classifier: Classifier::new(trusted, limits::CLASSIFIER_CACHE_ENTRIES),
         counters,
-        started,
+        set_up: (started.elapsed(), coarse()),
     };
     DESK.with_borrow_mut(|slot| *slot = Some(desk));
 }
@@ -47,4 +63,28 @@ pub(crate) fn set_up(trusted: Arc<Trusted>, counters: Arc<WorkerCounters>, start
 /// The closure must not lend again; it is synchronous, so no session can run in between.
 pub(crate) fn lend<T>(work: impl FnOnce(&mut WorkerDesk) -> T) -> Option<T> {
     DESK.with_borrow_mut(|slot| slot.as_mut().map(work))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ticks, and what a machine that is short of cores makes of one.
+    const LATE_MS: u64 = 1_000;
+
+    #[test]
+    fn a_desk_is_never_ahead_of_the_process_s_clock_and_goes_on_with_it() {
+        let started = Instant::now();
+        set_up(Arc::new(Trusted::new([""; 0])), Arc::default(), started);
+        let exact = || u64::try_from(started.elapsed().as_millis()).unwrap();
+        let mut last = 0;
+        while last < 100 {
+            let before = exact();
+            let now = lend(|desk| desk.now_ms()).unwrap();
+            assert!(now >= last, "{now} behind {last}");
+            assert!(now <= exact(), "{now} is ahead of {}", exact());
+            assert!(now + LATE_MS >= before, "{now} is behind {before}");
+            last = now;
+        }
+    }
 }

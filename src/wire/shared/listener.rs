@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use crate::base::limits;
+use crate::telemetry::timer;
 use crate::wire::shared::workers::{Handover, RawSocket, Service, Workers};
 
 /// Where to listen.
@@ -118,7 +119,7 @@ impl Listener {
                 Err(error) => {
                     // Out of descriptors, mostly: let sessions end before trying again.
                     tracing::warn!(%error, address = %self.address, "accepting failed");
-                    tokio::time::sleep(Duration::from_millis(limits::ACCEPT_RETRY_MS)).await;
+                    timer::sleep(Duration::from_millis(limits::ACCEPT_RETRY_MS)).await;
                 }
             }
         }

@@ -13,14 +13,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Sleep, sleep};
-
 use crate::base::fault;
 use crate::base::ids::Generation;
 use crate::base::limits;
 use crate::fence::verdict::HoldRule;
 use crate::gate::admission::Seat;
 use crate::gate::hold::{Kept, Place};
+use crate::telemetry::timer::{Sleep, sleep};
 use crate::wire::shared::denials::Denials;
 
 /// How a program's being held ended, for the metric's label.

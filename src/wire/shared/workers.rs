@@ -4,16 +4,21 @@
 //! crosses threads (docs/PERFORMANCE.md has the figures behind this). Connections are handed over
 //! by the listener through a bounded queue. Workers stop when every listener is gone and their
 //! sessions have ended, or when told to.
+//!
+//! Their runtimes keep no timers, whose clock they would read in every turn: a session's are the
+//! main runtime's (`telemetry/timer.rs`).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::base::limits;
 use crate::sql::Trusted;
 use crate::telemetry::spawn::spawn_session;
+use crate::telemetry::timer;
 use crate::telemetry::worker::WorkerCounters;
 use crate::wire::mysql::session as mysql;
 use crate::wire::pg::session as pg;
@@ -68,7 +73,8 @@ pub struct WorkerError {
 }
 
 impl Workers {
-    /// Starts one thread per entry of `counters`.
+    /// Starts one thread per entry of `counters`. Must be called within a tokio runtime with
+    /// timers, which keeps those of the sessions.
     ///
     /// # Errors
     /// [`WorkerError`] when the system gives no thread or no runtime.
@@ -82,15 +88,16 @@ impl Workers {
         let mut workers = Self { queues: Vec::new(), threads: Vec::new(), stop };
         for (number, counters) in counters.into_iter().enumerate() {
             let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
+                .enable_io()
                 .build()
                 .map_err(|source| WorkerError { number, source })?;
             let (sender, queue) = mpsc::channel(limits::ACCEPT_QUEUE_MAX);
             let (shared, trusted) = (shared.clone(), Arc::clone(trusted));
-            let mut stopped = stopped.clone();
+            let (mut stopped, keeper) = (stopped.clone(), Handle::current());
             let thread = std::thread::Builder::new()
                 .name(format!("fencewire-w{number}"))
                 .spawn(move || {
+                    timer::kept_by(keeper);
                     desk::set_up(trusted, Arc::clone(&counters), started);
                     runtime.block_on(async move {
                         tokio::select! {
