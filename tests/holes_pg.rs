@@ -9,6 +9,8 @@
 mod acceptance;
 mod support;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use acceptance::{
     Latch, PATIENCE, Site, applied, blockers, code, fail_after, force_after, still_draining,
 };
@@ -351,6 +353,124 @@ fn cancels_that_hit_the_guard_neither_let_a_program_through_nor_end_the_session(
     assert!(answered.is_some());
     assert_unchanged(&site);
     site.unfence(&operation);
+}
+
+/// One statement in each of the forms that a driver may give it, each to its end. By name it is
+/// `name`, which is known.
+fn forms(name: &str, sql: &str) -> [Vec<u8>; 3] {
+    let run = |statement| [bind("", statement, &[]), execute("", 0), sync()].concat();
+    [query(sql), [parse("", sql), run("")].concat(), run(name)]
+}
+
+/// A client that knows the statements which [`forms`] name.
+fn prepared(site: &Site<'_>) -> Wire {
+    let mut client = site.client();
+    let names = [("s", "SELECT n FROM switching"), ("c", "SELECT n FROM counting")];
+    for (name, sql) in names {
+        client.send_raw(&[parse(name, sql), sync()].concat());
+        client.until_ready().ok();
+    }
+    client
+}
+
+/// The guard for a program is set behind the one before it, and each of those lifts the default.
+#[test]
+fn what_lifts_the_default_does_not_reach_the_program_behind_it() {
+    let site = site();
+    let mut client = prepared(&site);
+    let operation = site.fence();
+    let lifts = forms("s", "SELECT n FROM switching");
+    let draws = forms("c", "SELECT n FROM counting");
+    for _ in 0..10 {
+        for (lift, draw) in lifts.iter().flat_map(|lift| draws.iter().map(move |d| (lift, d))) {
+            // One behind the answer to the other, at once; and both in one write.
+            client.send_raw(lift);
+            let lifted = client.until_ready().ok();
+            let reported = lifted.frames.iter().any(|(tag, _)| *tag == b'S');
+            assert!(reported, "nothing was lifted: {lifted:?}");
+            client.send_raw(draw);
+            assert_eq!(code(&client.until_ready()), "ZF001", "{draw:?}");
+            client.send_raw(&[lift.clone(), draw.clone(), draw.clone()].concat());
+            assert_eq!(client.until_ready().ok().cell(), "off");
+            assert_eq!(code(&client.until_ready()), "ZF001", "{draw:?}");
+            assert_eq!(code(&client.until_ready()), "ZF001", "{draw:?}");
+        }
+    }
+    assert_unchanged(&site);
+    site.unfence(&operation);
+    client.send_raw(&draws[0]);
+    client.until_ready().ok();
+    assert_moved(&site);
+}
+
+/// Cancels that meet programs, guards behind them, or nothing, from before a fence to behind it.
+/// Every other program lifts the default, and the one behind it draws from a sequence.
+#[test]
+fn a_session_under_a_rain_of_cancels_draws_nothing_while_the_fence_stands() {
+    let site = site();
+    let mut client = prepared(&site);
+    let (cancels, cancel) = (client.canceller(), client.canceller());
+    let drawn = || site.sql("SELECT last_value FROM s").parse::<u64>().unwrap();
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ran = |more: u64| {
+        let from = rounds.load(Ordering::SeqCst);
+        let seen = poll(PATIENCE, || (rounds.load(Ordering::SeqCst) >= from + more).then_some(()));
+        assert!(seen.is_some(), "the session stands still");
+    };
+    let (fenced, released) = std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
+        scope.spawn(|| {
+            let lifts = forms("s", "SELECT n FROM switching");
+            let draws = forms("c", "SELECT n FROM counting");
+            let mut round = 0_usize;
+            while !stop.load(Ordering::SeqCst) {
+                let (lift, draw) = (&lifts[round % 3], &draws[round / 3 % 3]);
+                let at_once = round.is_multiple_of(2);
+                client.send_raw(lift);
+                if at_once {
+                    client.send_raw(draw);
+                }
+                for at in 0..2 {
+                    let seen = code(&client.until_ready());
+                    assert!(["", "ZF001", "57014"].contains(&seen.as_str()), "{seen}");
+                    if at == 0 && !at_once {
+                        client.send_raw(draw);
+                    }
+                }
+                round += 1;
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                cancels();
+            }
+        });
+        ran(50);
+        let before = drawn();
+        ran(50);
+        assert!(drawn() > before, "control arm: without a fence it draws");
+        let operation = site.fence();
+        let fenced = drawn();
+        ran(200);
+        cancel();
+        ran(1);
+        let released = drawn();
+        site.unfence(&operation);
+        ran(50);
+        assert!(drawn() > released, "control arm: behind the fence it draws again");
+        (fenced, released)
+    });
+    assert_eq!(fenced, released, "VIOLATION: a value was drawn under a fence");
+}
+
+/// Has the threads of a scope end, whatever became of what it is for.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub enum Removable {
     ReadCancel,
     /// A guard counts only where the transaction that it was set in goes on.
     GuardStatus,
+    /// A guard is sent ahead only behind a program that leaves its session idle.
+    CalmAhead,
     /// A Sync that stands alone releases no lease.
     LoneSync,
     /// A transaction with a cursor WITH HOLD, whose query its COMMIT runs, counts as a writer.
@@ -123,7 +125,7 @@ pub enum Removable {
 
 impl Removable {
     /// Each of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::LeaseRecheck,
         Self::ObservedRelease,
         Self::Census,
@@ -147,6 +149,7 @@ impl Removable {
         Self::SightCheck,
         Self::ReadCancel,
         Self::GuardStatus,
+        Self::CalmAhead,
         Self::LoneSync,
         Self::HoldCursor,
         Self::ReadWriteBlock,
@@ -205,6 +208,7 @@ impl Removable {
             Self::SightCheck => "sight-check",
             Self::ReadCancel => "read-cancel",
             Self::GuardStatus => "guard-status",
+            Self::CalmAhead => "calm-ahead",
             Self::LoneSync => "lone-sync",
             Self::HoldCursor => "hold-cursor",
             Self::ReadWriteBlock => "read-write-block",

@@ -32,7 +32,7 @@ use check::LogRow;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guards of the library's own rules, with the test that is run without each.
-pub const BY_THE_LIBRARY: [(&str, &str); 40] = [
+pub const BY_THE_LIBRARY: [(&str, &str); 41] = [
     ("generation-growth", include_str!("../../src/app/sequences.rs")),
     ("generation-start", include_str!("../../src/app/sequences.rs")),
     ("drain-generation", include_str!("../../src/app/sequences.rs")),
@@ -43,6 +43,7 @@ pub const BY_THE_LIBRARY: [(&str, &str); 40] = [
     ("lock-confirm", include_str!("../../src/control/tests/drains.rs")),
     ("statement-lease", include_str!("../../src/wire/pg/tests.rs")),
     ("guard-status", include_str!("../../src/wire/pg/tests/implicit.rs")),
+    ("calm-ahead", include_str!("../../src/wire/pg/tests/ahead.rs")),
     ("lone-sync", include_str!("../../src/wire/pg/tests/implicit.rs")),
     ("hold-cursor", include_str!("../../src/wire/pg/tests/settings.rs")),
     ("read-write-block", include_str!("../../src/wire/pg/tests/settings.rs")),

@@ -365,13 +365,21 @@ impl Wire {
     /// Sends a CancelRequest for this session on a connection of its own; returns when the server
     /// has closed that connection, which is all the answer there is.
     pub fn cancel(&self) {
-        let mut other = Self::open(self.port);
-        let mut body = 80_877_102_u32.to_be_bytes().to_vec();
-        body.extend_from_slice(&self.key);
-        other.send_untagged(&body);
-        let mut rest = Vec::new();
-        other.stream.socket().set_read_timeout(Some(PATIENCE)).unwrap();
-        let _ = other.stream.read_to_end(&mut rest);
+        self.canceller()();
+    }
+
+    /// [`Wire::cancel`] for another thread.
+    pub fn canceller(&self) -> impl Fn() + Send + use<> {
+        let (port, key) = (self.port, self.key.clone());
+        move || {
+            let mut other = Self::open(port);
+            let mut body = 80_877_102_u32.to_be_bytes().to_vec();
+            body.extend_from_slice(&key);
+            other.send_untagged(&body);
+            let mut rest = Vec::new();
+            other.stream.socket().set_read_timeout(Some(PATIENCE)).unwrap();
+            let _ = other.stream.read_to_end(&mut rest);
+        }
     }
 
     /// The engine's process id as BackendKeyData gave it.

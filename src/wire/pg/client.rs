@@ -121,6 +121,9 @@ pub(crate) fn sort(
         }
         rest.bytes = header.body - body.len();
         at += HEADER + body.len();
+        if matches!(header.tag, b'Q' | b'S') && rest.pass && rest.bytes == 0 {
+            conversation.arm_ahead(out);
+        }
     }
 }
 
@@ -392,7 +395,12 @@ impl Message<'_, '_, '_> {
                 entry.guarded |= guarded;
                 entry.may_commit |= may_commit;
                 entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
+                let query = self.header.tag == b'Q';
+                entry.stirs |= !(query && class == StatementClass::Read && traits.are_calm());
                 let place = Place::behind(entry);
+                if query && place.at == 0 && conversation.owed.has_one() {
+                    conversation.unnamed = false;
+                }
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, detail);
                 self.note_query(place);
@@ -531,6 +539,7 @@ impl Message<'_, '_, '_> {
             Ok(guarded) => guarded,
             Err(ruling) => return ruling,
         };
+        self.conversation.unnamed |= name.is_empty();
         let plan = self.plan_parse(name, judged.traits, guarded);
         let place = self.count(class, traits, guarded, !matches!(plan, Plan::StandIn(_)));
         let known = Known { class: judged.class, traits: judged.traits };
@@ -692,6 +701,9 @@ impl Message<'_, '_, '_> {
         entry.guarded |= guarded;
         entry.may_commit |= may_commit;
         entry.opaque |= traits.opaque || class == StatementClass::Unprovable;
+        // Describe and Close are of the second class, and the Parse of what they don't run.
+        let quiet = matches!(class, StatementClass::Read | StatementClass::TransactionControl);
+        entry.stirs |= !(quiet && traits.are_calm());
         Place::of(entry)
     }
 }

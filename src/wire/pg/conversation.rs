@@ -22,8 +22,9 @@ use crate::sql::PgLexing;
 use crate::sql::{StatementClass, TxEffect};
 use crate::wire::pg::auto_prepare::AutoPrepare;
 use crate::wire::pg::bearing::Bearing;
-use crate::wire::pg::owed::{self, Behind, Owed, Whose};
-use crate::wire::pg::own_setting::{OwnSetting, SET_READ_ONLY};
+use crate::wire::pg::guard::Armed;
+use crate::wire::pg::owed::{Behind, Owed, Whose};
+use crate::wire::pg::own_setting::OwnSetting;
 use crate::wire::pg::prepared::{Prepared, Traits};
 use crate::wire::pg::refusal::{self, Severity, StandIn, Status};
 use crate::wire::shared::denials::{Denials, Surface};
@@ -66,13 +67,6 @@ pub(crate) enum Entry {
     Wait,
 }
 
-/// Whether the guard is as a program needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Armed {
-    Done,
-    NotYet,
-}
-
 /// The session's state.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -109,10 +103,13 @@ pub(crate) struct Conversation {
     /// A transaction may have been begun behind that, or without a guard: it isn't read-only from
     /// its beginning, whatever its lease's generation is.
     pub(crate) dropped_in_block: bool,
-    /// The guard is in force for the program that begins next: the engine has said so.
+    /// The guard is in force for the program that begins next: the engine has said so, and nothing
+    /// of the client's has run since.
     pub(crate) guard_ready: bool,
     /// How often in a row the guard's own statement failed.
     pub(crate) guard_tries: u32,
+    /// The client may have an unnamed statement at the engine, which a simple query would drop.
+    pub(crate) unnamed: bool,
     /// The open block may be one that a pipeline began by itself (PostgreSQL 18), and that any Sync
     /// ends.
     pub(crate) implicit: bool,
@@ -175,6 +172,7 @@ impl Conversation {
             dropped_in_block: false,
             guard_ready: false,
             guard_tries: 0,
+            unnamed: false,
             implicit: false,
             doubted: false,
             guard_failed: false,
@@ -314,77 +312,6 @@ impl Conversation {
         behind || inside
     }
 
-    /// Injects the guard's statement, or its undoing, in front of a program (wire.md W17).
-    ///
-    /// The guarded program waits for the engine's word that the guard is in force: a guard that is
-    /// cancelled or runs into a timeout must not have the program run behind it all the same.
-    fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) -> Armed {
-        let ready = std::mem::take(&mut self.guard_ready);
-        let bare = self.mode == Mode::PhysicalReplication || removed(Removable::ReadOnlyGuard);
-        let (whose, statement) = match (guard, self.status) {
-            (Guard::On, _) if bare => return Armed::Done,
-            (Guard::On, _) if !self.owed.is_empty() => return Armed::NotYet,
-            (Guard::On, Status::Idle | Status::Open) if ready => return Armed::Done,
-            (Guard::On, Status::Idle) => {
-                self.guard_on = true;
-                self.own.guarded();
-                (Whose::Guard, SET_READ_ONLY)
-            }
-            (Guard::On, Status::Open) => (Whose::Guard, "SET TRANSACTION READ ONLY"),
-            (Guard::Off, Status::Idle) if self.guard_on && self.owed.is_empty() => {
-                self.guard_on = false;
-                // At the fault point it is a setting that the engine doesn't know.
-                let undone = match fault::point("wire.undo") {
-                    Ok(()) => self.own.undo(),
-                    Err(_) => "SET fencewire_injected = off",
-                };
-                (Whose::Undo, undone)
-            }
-            (Guard::On | Guard::Off, Status::Idle | Status::Open | Status::Failed) => {
-                return Armed::Done;
-            }
-        };
-        self.owed.simple(whose);
-        // A pipeline's own block would end at the Sync of another one: committed by the proxy. It
-        // is open behind a simple query, which has dropped the unnamed statement already.
-        let in_place = self.implicit && !removed(Removable::GuardStatus);
-        out.inject(|buffer| match self.mode {
-            Mode::Sql if !in_place => self.stand_in.as_pipeline(buffer, statement),
-            // A walsender knows simple queries only.
-            Mode::Sql | Mode::LogicalReplication | Mode::PhysicalReplication => {
-                refusal::query(buffer, statement);
-            }
-        });
-        if whose == Whose::Guard { Armed::NotYet } else { Armed::Done }
-    }
-
-    /// The engine has answered a statement of the proxy's own. Only its word that the SET was done
-    /// counts: a statement that was skipped is answered without an error. And it counts only where
-    /// the status is still the one that it was set in. Set for a transaction it is gone with that,
-    /// which on PostgreSQL 18 the guard's own Sync may have ended; set for the session in a
-    /// transaction that nobody knew of, it would be rolled back with it.
-    pub(crate) fn own_answered(&mut self, entry: &owed::Entry, status: Status) {
-        let there = status == self.status || removed(Removable::GuardStatus);
-        let done = entry.confirmed && !entry.failed && there;
-        // In force for the program that it was set for, and for nothing behind another answer.
-        self.guard_ready &= entry.is_lone();
-        match entry.whose {
-            Whose::Guard => self.guard_answered(!done),
-            Whose::Undo if done => self.own.undone(),
-            Whose::Undo => self.fail_undo(),
-            // Behind a Sync that stood alone: its ROLLBACK met nothing, so that Sync did end what
-            // was open, and committed it. Nobody may be told that it was rolled back.
-            Whose::Own if self.doubted && !entry.failed => self.forced = Forced::No,
-            Whose::Client | Whose::Own => {}
-        }
-    }
-
-    /// The guard's undoing failed.
-    pub(crate) const fn fail_undo(&mut self) {
-        self.guard_failed = true;
-        self.undo_failed = true;
-    }
-
     /// A ReadyForQuery came: whose block is it that is open, if one is?
     pub(crate) fn note_block(&mut self, status: Status, behind: Behind) {
         let may_be = match behind {
@@ -396,12 +323,6 @@ impl Conversation {
             self.seen = status;
             self.implicit = may_be && status == Status::Open;
         }
-    }
-
-    fn guard_answered(&mut self, failed: bool) {
-        self.guard_ready = !failed;
-        self.guard_tries = if failed { self.guard_tries + 1 } else { 0 };
-        self.guard_failed |= self.guard_tries >= limits::GUARD_TRIES_MAX;
     }
 
     /// A refusal of the proxy's own making, with what the gate publishes now.
@@ -452,7 +373,8 @@ impl Conversation {
             return;
         }
         let denial = refusal.denial;
-        self.owed.extended().refused = Some(refusal);
+        let entry = self.owed.extended();
+        (entry.refused, entry.stirs) = (Some(refusal), true);
         self.discard = Discard::ToSync;
         out.inject(|buffer| self.stand_in.as_parse(buffer, denial));
     }

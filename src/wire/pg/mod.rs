@@ -17,6 +17,7 @@ mod function_call;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod guard;
 pub(crate) mod held;
 pub(crate) mod options;
 pub(crate) mod owed;

@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 
+use crate::base::arm::{Removable, removed};
 use crate::base::limits;
 use crate::gate::admission::Refusal;
 
@@ -108,6 +109,10 @@ pub(crate) struct Entry {
     skipping: bool,
     /// A Flush was forwarded in it: an error may come on that, behind every answer.
     flushed: bool,
+    /// Something in it may do more to its session than read, or was refused.
+    pub(crate) stirs: bool,
+    /// A guard that was sent behind another program, for the one that comes next.
+    pub(crate) ahead: bool,
     /// The engine has said that the proxy's own SET in it was done.
     pub(crate) confirmed: bool,
     /// The engine runs it in read-only mode, by the proxy's guard.
@@ -140,6 +145,8 @@ impl Entry {
             stray: None,
             skipping: false,
             flushed: false,
+            stirs: false,
+            ahead: false,
             confirmed: false,
             guarded: false,
             refused: None,
@@ -164,6 +171,7 @@ impl Entry {
         self.guarded |= next.guarded;
         self.may_commit |= next.may_commit;
         self.opaque |= next.opaque;
+        self.stirs |= next.stirs;
         self.refused = self.refused.take().or(next.refused);
         self.number = next.number;
     }
@@ -232,6 +240,20 @@ impl Entry {
         }
     }
 
+    /// Whether it is a guarded program of the client's, forwarded to its end, behind which the
+    /// session is idle again, whether it succeeds or fails: nothing of it may begin a transaction
+    /// or take COPY data, and one ReadyForQuery answers it.
+    pub(crate) fn is_calm(&self) -> bool {
+        let reads = !self.stirs && !self.may_commit && !self.opaque && self.refused.is_none();
+        let copies = self.in_copy || self.copy_failed || self.ends > 0 || self.stray.is_some();
+        let ended = match self.behind() {
+            Behind::Sync | Behind::Simple => !self.lacks_sync(),
+            Behind::LoneSync | Behind::Mixed => false,
+        };
+        let calm = reads && ended || removed(Removable::CalmAhead);
+        self.whose == Whose::Client && self.guarded && calm && !copies && !self.skipping
+    }
+
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
     /// client's sending.
     pub(crate) const fn lacks_sync(&self) -> bool {
@@ -268,6 +290,11 @@ impl Owed {
     /// Whether one program is owed, and no more.
     pub(crate) const fn has_one(&self) -> bool {
         self.programs == 1
+    }
+
+    /// Whether nothing is owed but one calm program ([`Entry::is_calm`]).
+    pub(crate) fn is_one_calm(&self) -> bool {
+        self.entries.len() == 1 && !self.uncertain && self.front().is_some_and(Entry::is_calm)
     }
 
     /// Whether so much is owed that nothing more may be sent. Syncs that do nothing count as well:
@@ -557,8 +584,9 @@ impl Owed {
     fn push(&mut self, whose: Whose, form: Form, alone: u32) {
         self.number += 1;
         self.programs += usize::from(alone == 0);
-        if self.entries.capacity() == 0 {
-            // Most sessions never have a second one: room for four would stay with each of them.
+        if self.entries.len() == self.entries.capacity() && self.entries.len() < 2 {
+            // Most sessions never have a second one, or a third under a fence: room for four would
+            // stay with each of them.
             self.entries.reserve_exact(1);
         }
         self.entries.push_back(Entry::new(whose, form, alone, self.number));

@@ -80,6 +80,32 @@ impl Traits {
         }
     }
 
+    /// Whether what has them opens and ends no transaction, and leaves its session's settings and
+    /// cursors as they are, as far as its text shows.
+    pub(crate) const fn are_calm(self) -> bool {
+        let Self {
+            tx,
+            breaks_guard,
+            reset_then_more,
+            end_then_more,
+            changes_lexing,
+            databases,
+            opens_cursor,
+            holds_cursor,
+            resets_session,
+            owns_read_only,
+            disowns_read_only,
+            opaque,
+            // Of kept texts only.
+            unsettles: _,
+            repeatable: _,
+        } = self;
+        let moves = !matches!(tx, TxEffect::None) || end_then_more || opens_cursor || holds_cursor;
+        let sets = breaks_guard || reset_then_more || changes_lexing || resets_session;
+        let owns = owns_read_only || disowns_read_only;
+        !(moves || sets || owns || databases || opaque)
+    }
+
     pub(crate) fn of(classified: &Classified) -> Self {
         let (class, shape) = (classified.class(), classified.shape());
         // Of writes those of code: DO and CALL may commit inside.

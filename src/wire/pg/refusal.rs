@@ -227,6 +227,18 @@ impl StandIn {
         put(out, &Sync::new());
     }
 
+    /// The same at less cost, for outside of transactions: there the client has no unnamed portal,
+    /// and this one's ends with the Sync. If it fails half-way its name may be left, which
+    /// [`StandIn::as_pipeline`] closes.
+    pub(crate) fn as_short_pipeline(&self, out: &mut BytesMut, sql: &str) {
+        let name = || Some(self.token.clone());
+        put(out, &Parse::new(name(), sql.to_owned(), Vec::new()));
+        put(out, &Bind::new(None, name(), Vec::new(), Vec::new(), Vec::new()));
+        put(out, &Execute::new(None, 0));
+        put(out, &Close::new(b'S', name()));
+        put(out, &Sync::new());
+    }
+
     /// Whether an ErrorResponse body is this stand-in's.
     pub(crate) fn caused(&self, error: &[u8]) -> bool {
         field(error, b'C') == Some(SYNTAX_SQLSTATE.as_bytes())

@@ -116,8 +116,7 @@ fn validation_reads_behind_the_guard_and_never_writes() {
     both(|stage| {
         let secret = issued(stage, FenceState::TargetValidating);
         stage.client(&set(&secret));
-        let guard = stage.own(GUARD);
-        assert_eq!(stage.sent(), guard);
+        assert_eq!(stage.sent(), guard());
         stage.engine(&ended(b'I'));
         assert_eq!(stage.sent(), query(STAND_IN));
         stage.engine(&ended(b'I'));
@@ -125,7 +124,7 @@ fn validation_reads_behind_the_guard_and_never_writes() {
         refused(stage, &query("INSERT INTO t VALUES (1)"), "ZF006");
         refused(stage, &query("SELECT f()"), "ZF006");
         stage.client(&query("SELECT 1"));
-        assert_eq!(stage.sent(), guard);
+        assert_eq!(stage.sent(), guard());
         stage.engine(&ended(b'I'));
         assert_eq!(stage.sent(), query("SELECT 1"));
         // The engine refuses what a view hides: the capability's code, not the fence's.
@@ -197,9 +196,8 @@ fn inside_a_transaction_nothing_is_shown_and_behind_a_pipeline_it_waits() {
         let purpose = Purpose::Validation;
         let issued = stage.gate.issue(purpose, record.operation, record.revision, 0).unwrap();
         let secret = issued.secret().expose().to_owned();
-        let guard = stage.own(GUARD);
         stage.client(&[query("BEGIN"), set(&secret)].concat());
-        assert_eq!(stage.sent(), guard);
+        assert_eq!(stage.sent(), guard());
         stage.engine(&ended(b'I'));
         assert_eq!(stage.sent(), query("BEGIN"));
         stage.engine(&[done("BEGIN"), ready(b'T')].concat());
@@ -227,8 +225,7 @@ fn runs_behind(stage: &mut Stage, secret: &str) {
     stage.client(&set(issued.secret().expose()));
     assert!(stage.sent().is_empty(), "not while something is owed");
     stage.engine(&[ended(b'I'), done("SELECT 1"), ready(b'I')].concat());
-    let guard = stage.own(GUARD);
-    assert_eq!(stage.sent(), guard);
+    assert_eq!(stage.sent(), guard());
     stage.engine(&ended(b'I'));
     assert_eq!(stage.sent(), query(STAND_IN));
     assert!(secret.starts_with("fwc_"));

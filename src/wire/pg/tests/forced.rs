@@ -146,7 +146,7 @@ fn a_stop_on_its_way_does_not_meet_the_next_program() {
         stage.client(&query("SELECT 1"));
         stage.engine(&ended(b'I'));
         assert_eq!(stage.conversation.order_stop(), Action::Cancel);
-        stage.engine(&ended(b'I'));
+        stage.engine(&[ended(b'I'), ended(b'I')].concat());
         stage.sent();
         stage.client(&query("SELECT 2"));
         assert!(stage.blocked, "the next program waits for the cancel");
