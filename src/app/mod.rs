@@ -548,14 +548,12 @@ fn own_key(config: &Config) -> Arc<OwnKey> {
 }
 
 fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> Vec<(ListenAddress, JoinHandle<()>)> {
-    let start = |bound: Bound| {
+    let start = |(number, bound): (usize, Bound)| {
         let address = bound.listener.address();
         tracing::info!(%address, "clients may connect");
-        let workers = Arc::clone(workers);
-        let task = spawn_named("listener", async move { bound.listener.run(&workers).await });
-        (address, task)
+        Some((address, workers.accept(bound.listener, number)?))
     };
-    bound.into_iter().map(start).collect()
+    bound.into_iter().enumerate().filter_map(start).collect()
 }
 
 /// Runs a proxy until SIGTERM or SIGINT. SIGHUP reloads. What goes wrong at the start is said on

@@ -174,6 +174,9 @@ pub const RSA_KEY_BITS: usize = 2_048;
 pub const STARTUP_PACKET_BYTES_MAX: usize = 10_004;
 /// Time a client has from connecting to the end of authentication, as PostgreSQL's default.
 pub const STARTUP_TIMEOUT_MS: u64 = 60_000;
+/// How often a worker looks whether a login's time is up, in milliseconds, while it has any: a
+/// login's limits are kept to within this.
+pub const PATIENCE_LOOK_MS: u64 = 250;
 /// Longest wait of a login behind a closed gate for the engine's word on login triggers.
 pub const LOGIN_LOOK_MS: u64 = 5_000;
 /// How long the end of a login whose client is gone is waited for; behind that it counts as lost.

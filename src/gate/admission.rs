@@ -57,7 +57,7 @@ pub enum Guard {
 impl Seat {
     /// Takes a seat: from now on the gate's drains look at this session's slot.
     #[must_use]
-    pub fn take(gate: Arc<Gate>, id: SessionId, card: Card) -> Arc<Self> {
+    pub fn take(gate: Arc<Gate>, id: SessionId, card: impl Into<Arc<Card>>) -> Arc<Self> {
         let slot = Arc::new(Slot::new(id, card));
         gate.join(Arc::clone(&slot));
         Arc::new(Self { gate, slot, capability: None })
@@ -69,7 +69,7 @@ impl Seat {
     pub fn take_bearing(
         gate: Arc<Gate>,
         id: SessionId,
-        card: Card,
+        card: impl Into<Arc<Card>>,
         capability: Capability,
     ) -> Arc<Self> {
         Self::take(gate, id, card).bearing(capability)
@@ -81,7 +81,7 @@ impl Seat {
     pub fn bearing(&self, capability: Capability) -> Arc<Self> {
         let (slot, gate) = (&self.slot, Arc::clone(&self.gate));
         debug_assert!(slot.stamp().is_none(), "a lease would be out of the drains' sight");
-        let (card, bell) = ((*slot.card()).clone(), Arc::clone(&slot.ordered));
+        let (card, bell) = (slot.card(), Arc::clone(&slot.ordered));
         let bears = Bears { number: capability.number(), purpose: capability.purpose() };
         let bearing = Arc::new(Slot::with_bell(slot.id(), card, bell, Some(bears)));
         bearing.has_backend_of(slot);
@@ -101,7 +101,7 @@ impl Seat {
     pub fn take_beside(&self, gate: Arc<Gate>) -> Arc<Self> {
         let slot = &self.slot;
         let bell = Arc::clone(&slot.ordered);
-        let beside = Arc::new(Slot::with_bell(slot.id(), (*slot.card()).clone(), bell, None));
+        let beside = Arc::new(Slot::with_bell(slot.id(), slot.card(), bell, None));
         beside.has_backend_of(slot);
         gate.join(Arc::clone(&beside));
         Arc::new(Self { gate, slot: beside, capability: None })

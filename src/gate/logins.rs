@@ -249,6 +249,8 @@ pub struct LoginRefusal {
 pub struct Login {
     gates: Arc<Gates>,
     namespace: Namespace,
+    /// Once there is one: gates are never taken away.
+    gate: Option<Arc<Gate>>,
     capability: Option<Capability>,
     slot: Arc<Slot>,
     at_engine: bool,
@@ -262,10 +264,11 @@ impl Login {
         gates: Arc<Gates>,
         namespace: Namespace,
         capability: Option<Capability>,
-        (id, card): (SessionId, Card),
+        (id, card): (SessionId, impl Into<Arc<Card>>),
     ) -> Self {
-        let slot = Arc::new(Slot::of_login(id, card));
-        Self { gates, namespace, capability, slot, at_engine: false, runs_nothing: false }
+        let slot = Arc::new(Slot::of_login(id, card.into()));
+        let (gate, at_engine, runs_nothing) = (None, false, false);
+        Self { gates, namespace, gate, capability, slot, at_engine, runs_nothing }
     }
 
     /// Notes when it began, in milliseconds of the process's monotonic clock: for people.
@@ -309,7 +312,7 @@ impl Login {
         let mut wanted = 0;
         loop {
             self.enter();
-            let Some(gate) = self.gates.known(&self.namespace) else { return Ok(()) };
+            let Some(gate) = self.gate() else { return Ok(()) };
             // Registered before looking: an answer between the look and the wait isn't lost.
             let told = gate.at_login.told.notified();
             tokio::pin!(told);
@@ -349,6 +352,13 @@ impl Login {
         }
     }
 
+    fn gate(&mut self) -> Option<Arc<Gate>> {
+        if self.gate.is_none() {
+            self.gate = self.gates.known(&self.namespace);
+        }
+        self.gate.clone()
+    }
+
     fn enter(&mut self) {
         self.gates.logins.enter(&self.namespace, &self.slot);
         self.at_engine = true;
@@ -363,8 +373,8 @@ impl Login {
         }
     }
 
-    fn wake_drains(&self) {
-        if let Some(gate) = self.gates.known(&self.namespace) {
+    fn wake_drains(&mut self) {
+        if let Some(gate) = self.gate() {
             gate.released.notify_waiters();
         }
     }

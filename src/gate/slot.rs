@@ -6,10 +6,8 @@
 //! as abandoned until the engine shows that the backend is gone. Called by `gate/admission.rs` and
 //! read by `gate/drain.rs`; it decides nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-
-use arc_swap::{ArcSwap, ArcSwapOption};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::ids::{EngineName, Generation, SessionId};
 use crate::base::run::EngineRun;
@@ -152,6 +150,14 @@ pub struct Bears {
     pub purpose: Purpose,
 }
 
+/// What the control side is told of a session.
+#[derive(Debug)]
+struct Told {
+    card: Arc<Card>,
+    /// The run of the engine that the backend belongs to, once that is known.
+    run: Option<Arc<EngineRun>>,
+}
+
 /// One session's place in its gate's table.
 #[derive(Debug)]
 pub struct Slot {
@@ -168,8 +174,6 @@ pub struct Slot {
     /// How often the control side had seen a new run of some engine when the last exchange began
     /// that this session's engine has answered, plus one; 0 before there was one.
     alive: AtomicU64,
-    /// The run of the engine that the backend belongs to, once that is known.
-    run: ArcSwapOption<EngineRun>,
     abandoned: AtomicBool,
     /// The lease is held only because the engine's last answer told no status.
     unsure: AtomicBool,
@@ -181,20 +185,22 @@ pub struct Slot {
     order_generation: AtomicU64,
     /// Wakes the session's task when an order comes. One for all slots of a session.
     pub(crate) ordered: Arc<Bell>,
-    card: ArcSwap<Card>,
+    /// Guards what the control side is told; off the statement path, each time for one look or
+    /// replacement. A lock, because it costs a session that comes and goes nothing to end.
+    told: Mutex<Told>,
 }
 
 impl Slot {
     /// A slot without a lease.
     #[must_use]
-    pub fn new(id: SessionId, card: Card) -> Self {
-        Self::with_bell(id, card, Arc::new(Bell::default()), None)
+    pub fn new(id: SessionId, card: impl Into<Arc<Card>>) -> Self {
+        Self::with_bell(id, card.into(), Arc::new(Bell::default()), None)
     }
 
     /// A slot of a session that has another one: an order at either wakes it.
     pub(super) fn with_bell(
         id: SessionId,
-        card: Card,
+        card: Arc<Card>,
         bell: Arc<Bell>,
         bears: Option<Bears>,
     ) -> Self {
@@ -207,7 +213,6 @@ impl Slot {
             since_ms: AtomicU64::new(0),
             engine_pid: AtomicI32::new(0),
             alive: AtomicU64::new(0),
-            run: ArcSwapOption::empty(),
             abandoned: AtomicBool::new(false),
             unsure: AtomicBool::new(false),
             cursor: AtomicBool::new(false),
@@ -215,13 +220,18 @@ impl Slot {
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
             ordered: bell,
-            card: ArcSwap::from_pointee(card),
+            told: Mutex::new(Told { card, run: None }),
         }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        // Each use is one look or one replacement: a panic leaves nothing half done.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A slot of a login that the engine may run code in. Nobody listens to its orders.
     #[must_use]
-    pub(super) fn of_login(id: SessionId, card: Card) -> Self {
+    pub(super) fn of_login(id: SessionId, card: Arc<Card>) -> Self {
         Self { at_login: true, ..Self::new(id, card) }
     }
 
@@ -288,30 +298,31 @@ impl Slot {
     /// it can't be.
     #[must_use]
     pub fn run(&self) -> Option<Arc<EngineRun>> {
-        self.run.load_full()
+        self.told().run.clone()
     }
 
     /// Notes the run, once it is known. A connection has one backend, so it stays.
     pub fn set_run(&self, run: Arc<EngineRun>) {
-        self.run.store(Some(run));
+        self.told().run = Some(run);
     }
 
     /// Takes over what is known of the backend from another slot of the same session.
     pub fn has_backend_of(&self, other: &Self) {
         self.set_engine_pid(other.engine_pid());
         self.alive.store(other.alive.load(Ordering::Acquire), Ordering::Release);
-        self.run.store(other.run.load_full());
+        let run = other.run();
+        self.told().run = run;
     }
 
     /// What people are shown.
     #[must_use]
-    pub fn card(&self) -> std::sync::Arc<Card> {
-        self.card.load_full()
+    pub fn card(&self) -> Arc<Card> {
+        Arc::clone(&self.told().card)
     }
 
     /// Replaces what people are shown.
     pub fn set_card(&self, card: Card) {
-        self.card.store(std::sync::Arc::new(card));
+        self.told().card = Arc::new(card);
     }
 
     /// The lease as published at this moment.

@@ -134,12 +134,16 @@ impl PgLexing {
     /// is [`Encoding::Unsafe`].
     #[must_use]
     pub fn from_parameters(standard_conforming_strings: &str, client_encoding: &str) -> Self {
-        let name: String = client_encoding
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|c| c.to_ascii_lowercase())
-            .collect();
-        let safe = ASCII_SAFE.binary_search(&name.as_str()).is_ok();
+        let is_safe = |name: &str| {
+            let name: String = name
+                .chars()
+                .filter(char::is_ascii_alphanumeric)
+                .map(|c| c.to_ascii_lowercase())
+                .collect();
+            ASCII_SAFE.binary_search(&name.as_str()).is_ok()
+        };
+        // What nearly every session has, and nothing to look up.
+        let safe = client_encoding == "UTF8" || is_safe(client_encoding);
         Self {
             standard_conforming_strings: standard_conforming_strings == "on",
             encoding: if safe { Encoding::AsciiSafe } else { Encoding::Unsafe },
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn names_of_encodings_are_read_as_the_engine_reads_them() {
-        assert!(ASCII_SAFE.is_sorted());
+        assert!(ASCII_SAFE.is_sorted() && ASCII_SAFE.contains(&"utf8"));
         for safe in ["UTF8", "utf-8", "LATIN1", "SQL_ASCII", "EUC_JIS_2004", "WIN1252", "KOI8R"] {
             let lexing = PgLexing::from_parameters("on", safe);
             assert_eq!(lexing, PgLexing::STANDARD, "{safe}");

@@ -27,7 +27,7 @@ pub mod stream;
 pub use client::{ClientConnector, ClientTls, TlsMode};
 pub use reload::ReloadingServerTls;
 pub use server::ServerTls;
-pub use stream::{Stream, settle};
+pub use stream::{ACCEPTED_ARE_SETTLED, Stream, settle};
 
 /// The application protocol name that PostgreSQL clients offer (obligatory for direct TLS).
 pub(crate) const ALPN_POSTGRESQL: &[u8] = b"postgresql";

@@ -175,6 +175,46 @@ async fn direct_tls_needs_the_protocol_name() {
     }
 }
 
+/// PostgreSQL's own server resumes no TLS session either. Control arm: before MySQL's clients, some
+/// of which do, it is resumed.
+#[tokio::test]
+async fn a_session_is_resumed_on_mysqls_side_only() {
+    use rustls::HandshakeKind::{Full, Resumed};
+    let files = Files::new();
+    let versions: [&[_]; 2] = [&[&rustls::version::TLS12], &[&rustls::version::TLS13]];
+    for (nameless, versions) in versions.iter().flat_map(|one| [(false, one), (true, one)]) {
+        let config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(read_roots("engine CA", &files.path("ca.pem")).unwrap())
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let server = files.server(None);
+        for expected in [Full, if nameless { Resumed } else { Full }] {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let serve = async {
+                let (tcp, _) = listener.accept().await.unwrap();
+                let shaken = if nameless {
+                    server.accept_nameless(tcp).await
+                } else {
+                    server.accept(tcp).await
+                };
+                shaken.unwrap().write_all(b"x").await.unwrap();
+            };
+            let call = async {
+                let tcp = TcpStream::connect(address).await.unwrap();
+                let mut tls = connector.connect("db.test".try_into().unwrap(), tcp).await.unwrap();
+                // Tickets are in front of it.
+                assert_eq!(tls.read_u8().await.unwrap(), b'x');
+                tls.get_ref().1.handshake_kind()
+            };
+            let ((), kind) = tokio::join!(serve, call);
+            assert_eq!(kind, Some(expected), "MySQL: {nameless}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_failed_reload_keeps_the_old_certificate_and_a_good_one_replaces_it() {
     let files = Files::new();

@@ -209,6 +209,7 @@ def measured_tls(given, all_servers):
     load = tls.Load(all_servers)
     load.fill(2 if given.quick else 10)
     wanted = [name for name in tls.NAMES if name in given.names]
+    bare = [name for name in (tls.BARE,) if name in all_servers.targets]
     queries, shakes = {}, {}
     sides = {
         side: [
@@ -227,15 +228,23 @@ def measured_tls(given, all_servers):
             run = load.queries(target, one, clients, given.seconds, took)
             row = queries.setdefault(f"{side}: {one[0]}, {clients}", {})
             row.setdefault(name, []).append(run)
-        for plain, name in itertools.product((True, False), order):
-            if side == tls.CLIENTS_SIDE:
-                what = "plaintext" if plain else "TLS on the clients' side"
-                run = load.handshakes(tls.target(name, side), given.seconds, plain)
-                shakes.setdefault(what, {}).setdefault(name, []).append(run)
+        if side == tls.CLIENTS_SIDE:
+            shaken(given, load, rotated([*names, *bare], turn), shakes)
     return {
         "tls": report.tls(queries, wanted, given.book),
-        "handshakes": report.handshakes(shakes, wanted, given.book),
+        "handshakes": report.handshakes(shakes, [*wanted[:1], *bare, *wanted[1:]], given.book),
     }
+
+
+def shaken(given, load, names, shakes):
+    """One round of connections, added to `shakes`: {way: {name: [Shakes]}}."""
+    for plain, name in itertools.product((True, False), names):
+        if name == tls.BARE and not plain:
+            continue
+        what = "plaintext" if plain else f"TLS on the {tls.CLIENTS_SIDE}"
+        target = name if name == tls.BARE else tls.target(name, tls.CLIENTS_SIDE)
+        run = load.handshakes(target, given.seconds, plain)
+        shakes.setdefault(what, {}).setdefault(name, []).append(run)
 
 
 HEADINGS = {

@@ -18,6 +18,8 @@ import servers as servers_module
 CLIENTS_SIDE, BOTH_SIDES = "clients' side", "both sides"
 SIDES = (CLIENTS_SIDE, BOTH_SIDES)
 NAMES = ["fencewire", "HAProxy", "PgBouncer"]
+# It has no TLS: what a plaintext connection costs a relay that looks at nothing.
+BARE = "bare relay"
 DIRECT_FROM = 17
 OPENSSL = """openssl_conf = all
 [all]
@@ -72,7 +74,7 @@ class Servers(servers_module.Servers):
         return {**super().settings(), **more}
 
     def start(self, names):
-        super().start(["direct"])
+        super().start([name for name in names if name in ("direct", BARE)])
         pooler = "server_tls_sslmode = require\nserver_tls_protocols = tlsv1.3\n"
         # Without reuse every connection has its handshake, as the others'.
         engine = f"ssl verify none alpn postgresql ciphersuites {client.CIPHER} no-ssl-reuse"

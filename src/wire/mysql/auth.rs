@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use crate::base::limits;
 use crate::tls::Stream;
@@ -23,6 +23,7 @@ use crate::wire::mysql::frame::{self, HEADER};
 use crate::wire::mysql::own_key::{self, KeyPair, RsaError};
 use crate::wire::mysql::startup::Login;
 use crate::wire::shared::capability::Offered;
+use crate::wire::shared::desk;
 
 /// The engine's first bytes of a packet.
 const OK: u8 = 0;
@@ -423,12 +424,13 @@ pub(crate) async fn carry(
         }
         send(engine, &mut letters.to_engine).await.map_err(|_| AuthEnd::EngineGone)?;
         send(client, &mut letters.to_client).await.map_err(|_| AuthEnd::ClientGone)?;
+        let asked = exchange.client_is_asked();
         tokio::select! {
-            read = engine.read_buf(&mut from_engine) => match read {
+            read = desk::read(engine, &mut from_engine) => match read {
                 Ok(count) if count > 0 => {}
                 Ok(_) | Err(_) => return Err(AuthEnd::EngineGone),
             },
-            read = client.read_buf(&mut from_client), if exchange.client_is_asked() => match read {
+            read = desk::read(client, &mut from_client), if asked => match read {
                 Ok(count) if count > 0 => {}
                 Ok(_) | Err(_) => return Err(AuthEnd::ClientGone),
             },

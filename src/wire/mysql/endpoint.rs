@@ -11,12 +11,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::ids::EngineName;
-use crate::telemetry::timer::timeout;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode};
 use crate::wire::mysql::capabilities as bits;
 use crate::wire::mysql::frame;
 use crate::wire::mysql::startup::{self, Greeting, Login};
 use crate::wire::shared::address::{Address, Unreachable};
+use crate::wire::shared::patience::{TooLate, within};
 
 /// One engine as sessions see it.
 #[derive(Debug)]
@@ -78,9 +78,9 @@ impl Endpoint {
         &self,
         work: impl Future<Output = Result<T, Unreachable>>,
     ) -> Result<T, Unreachable> {
-        match timeout(self.connect_timeout, work).await {
+        match within(self.connect_timeout, work).await {
             Ok(result) => result,
-            Err(_) => {
+            Err(TooLate) => {
                 let ms = self.connect_timeout.as_millis();
                 Err(self.unreachable(format!("no connection within {ms} ms")))
             }

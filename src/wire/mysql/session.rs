@@ -43,6 +43,7 @@ use crate::wire::shared::accepted::{Accepted, ClientSideTls};
 use crate::wire::shared::capability;
 use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::directory::{Directory, Target};
+use crate::wire::shared::patience::{TooLate, within};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
 /// One listener's settings.
@@ -183,7 +184,7 @@ async fn enter<'a>(
     let Arrival { accepted, client, settings } = *arrival;
     counters.connection_accepted();
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
-    match timeout(bound, prepare(accepted, &settings, shared)).await {
+    match within(bound, prepare(accepted, &settings, shared)).await {
         Ok(Ok(ready)) => Some(begin(*ready, client, &settings, shared, counters)),
         Ok(Err(NoSession::Quiet(reason))) => {
             counters.connection_refused();
@@ -197,7 +198,7 @@ async fn enter<'a>(
             drop(said);
             None
         }
-        Err(_) => {
+        Err(TooLate) => {
             counters.connection_refused();
             tracing::debug!(%client, "no session: it took too long to log in");
             None
@@ -237,7 +238,7 @@ async fn prepare<'a>(
     settings: &Settings,
     shared: &'a Shared,
 ) -> Result<Box<Ready<'a>>, NoSession> {
-    let client = startup::stream(accepted)?;
+    let client = startup::stream(accepted);
     if !shared.directory.is_open() {
         return Err(tell(client, 0, STOPPING, "the proxy is stopping; reconnect"));
     }

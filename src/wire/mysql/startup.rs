@@ -364,10 +364,10 @@ pub(crate) async fn greet(
 ///
 /// # Errors
 /// The socket is already gone.
-pub(crate) fn stream(accepted: Accepted) -> std::io::Result<Stream> {
+pub(crate) fn stream(accepted: Accepted) -> Stream {
     match accepted {
-        Accepted::Tcp(tcp) => Stream::tcp(tcp),
-        Accepted::Unix(unix) => Ok(Stream::Unix(unix)),
+        Accepted::Tcp(tcp) => Stream::Plain(tcp),
+        Accepted::Unix(unix) => Stream::Unix(unix),
     }
 }
 

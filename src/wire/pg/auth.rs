@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use crate::base::limits;
 use crate::gate::logins::{Login, LoginRefusal};
@@ -18,14 +18,22 @@ use crate::telemetry::timer::timeout;
 use crate::tls::Stream;
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame::{self, HEADER};
+use crate::wire::shared::desk;
 use crate::wire::shared::sessions::Counted;
 
+/// Parameters that a session begins with knowledge of; others are the client's business.
+const LEARNT: [&[u8]; 4] = [
+    b"client_encoding",
+    b"default_transaction_read_only",
+    b"server_version",
+    b"standard_conforming_strings",
+];
 const SCRAM_PLUS: &[u8] = b"SCRAM-SHA-256-PLUS";
 
 /// What the engine said up to its first ReadyForQuery.
 #[derive(Debug, Default)]
 pub(crate) struct Welcome {
-    /// Parameter names and values.
+    /// Names and values of the [`LEARNT`] parameters.
     pub(crate) parameters: Vec<(Vec<u8>, Vec<u8>)>,
     /// Process id and cancel key.
     pub(crate) key: Option<(i32, CancelKey)>,
@@ -89,7 +97,7 @@ impl AtEngine<'_> {
                     // Nothing can be told apart in it; its end can.
                     Err(_) => self.inbox.clear(),
                 }
-                match self.stream.read_buf(&mut self.inbox).await {
+                match desk::read(&mut self.stream, &mut self.inbox).await {
                     Ok(count) if count > 0 => {}
                     Ok(_) | Err(_) => self.login.returned(),
                 }
@@ -130,13 +138,17 @@ pub(crate) async fn carry(client: &mut Stream, at: &mut AtEngine<'_>) -> Result<
     loop {
         let Some(header) = next(inbox)? else {
             send(client, &mut outbox).await?;
-            match engine.read_buf(inbox).await {
+            match desk::read(engine, inbox).await {
                 Ok(count) if count > 0 => continue,
                 Ok(_) | Err(_) => {}
             }
             login.returned();
             return Err(if refused { AuthEnd::Refused } else { AuthEnd::EngineGone });
         };
+        if outbox.is_empty() {
+            // All that has come goes out together.
+            outbox.reserve(inbox.len());
+        }
         let message = inbox.split_to(HEADER + header.body);
         let body = message.get(HEADER..).unwrap_or_default();
         if ends_a_turn(header.tag, body) {
@@ -164,6 +176,7 @@ pub(crate) async fn carry(client: &mut Stream, at: &mut AtEngine<'_>) -> Result<
             b'E' => refused = true,
             b'S' => {
                 if let Some((name, rest)) = frame::text(body)
+                    && LEARNT.contains(&name)
                     && let Some((value, _)) = frame::text(rest)
                 {
                     welcome.parameters.push((name.to_vec(), value.to_vec()));
@@ -230,7 +243,7 @@ async fn first(
 ) -> Result<First, AuthEnd> {
     let spoken = async {
         while next(inbox)?.is_none() {
-            match engine.read_buf(inbox).await {
+            match desk::read(engine, inbox).await {
                 Ok(count) if count > 0 => {}
                 Ok(_) | Err(_) => {
                     login.returned();
@@ -259,7 +272,7 @@ async fn answer(client: &mut Stream, held: &mut BytesMut) -> Result<BytesMut, Au
             }
             return Ok(held.split_to(HEADER + header.body));
         }
-        match client.read_buf(held).await {
+        match desk::read(client, held).await {
             Ok(count) if count > 0 => {}
             Ok(_) | Err(_) => return Err(AuthEnd::ClientGone),
         }
@@ -303,6 +316,8 @@ fn offer_without_plus(body: &[u8], outbox: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use tokio::io::AsyncReadExt as _;
 
     use super::*;
     use crate::base::ids::{Generation, Namespace, SessionId};
@@ -370,7 +385,8 @@ mod tests {
         let ((mut client, mut person), (engine, mut server)) = (peer(), peer());
         let mut engine = at_engine(&gates(), engine).await;
         let token = message(b'p', b"AP-REQ");
-        let rest = [asks(0, b""), message(b'S', b"a\0b\0"), message(b'Z', b"I")].concat();
+        let told = [message(b'S', b"server_version\x0018\0"), message(b'S', b"a\0b\0")].concat();
+        let rest = [asks(0, b""), told, message(b'Z', b"I")].concat();
         let (ended, (), ()) = tokio::time::timeout(std::time::Duration::from_secs(60), async {
             let engine_side = async {
                 server.write_all(&asks(7, b"")).await.unwrap();
@@ -387,7 +403,8 @@ mod tests {
         })
         .await
         .expect("the login hangs");
-        assert_eq!(ended.unwrap().parameters, [(b"a".to_vec(), b"b".to_vec())]);
+        let learnt = (b"server_version".to_vec(), b"18".to_vec());
+        assert_eq!(ended.unwrap().parameters, [learnt], "the client has them all");
     }
 
     /// Control arm: where the token does need an answer, that is carried as ever.

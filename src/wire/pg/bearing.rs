@@ -9,9 +9,7 @@
 //!
 //! Pure; part of `conversation.rs`. The secret's way in is in `wire/shared/capability.rs`.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::ids::Generation;
 use crate::fence::code::Denial;
@@ -38,7 +36,26 @@ pub(crate) struct Bearing {
 }
 
 /// Where a session sits, also once it has taken another seat.
-pub(crate) type Place = Arc<ArcSwap<Slot>>;
+#[derive(Debug, Clone)]
+pub(crate) struct Place(
+    /// Guards which slot it is, for a look or a replacement.
+    Arc<Mutex<Arc<Slot>>>,
+);
+
+impl Place {
+    fn of(slot: &Arc<Slot>) -> Self {
+        Self(Arc::new(Mutex::new(Arc::clone(slot))))
+    }
+
+    /// The slot of the seat that the session has now.
+    pub(crate) fn slot(&self) -> Arc<Slot> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn moves(&self, slot: &Arc<Slot>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(slot);
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Next {
@@ -137,15 +154,14 @@ impl Conversation {
         let left = std::mem::replace(&mut self.seat, seat);
         self.bearing.former.left(left.slot(), self.seat.slot());
         if let Some(place) = &self.bearing.place {
-            place.store(Arc::clone(self.seat.slot()));
+            place.moves(self.seat.slot());
         }
     }
 
     /// Where this session sits, from now on to its end.
     pub(crate) fn place(&mut self) -> Place {
         let slot = self.seat.slot();
-        let place = || Arc::new(ArcSwap::new(Arc::clone(slot)));
-        Arc::clone(self.bearing.place.get_or_insert_with(place))
+        self.bearing.place.get_or_insert_with(|| Place::of(slot)).clone()
     }
 
     /// Takes the orders that were given to this session, each with the generation below which it

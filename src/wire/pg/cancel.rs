@@ -86,7 +86,7 @@ impl Cancels {
             targets.iter().find(same).cloned()
         });
         let Some(target) = target else { return };
-        let slot = target.place.load();
+        let slot = target.place.slot();
         if slot.held_since_ms().is_some() {
             // The engine has nothing of it: its session answers (W20).
             slot.order(Order::CANCEL_HELD, Generation(0));

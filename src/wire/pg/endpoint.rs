@@ -15,6 +15,7 @@ use crate::telemetry::timer::timeout;
 use crate::tls::{ClientConnector, ClientTls, Stream, TlsError, TlsMode, settle};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::shared::address::{Address, Unreachable};
+use crate::wire::shared::patience::{TooLate, within};
 
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
@@ -57,9 +58,9 @@ impl Endpoint {
     /// # Cancel safety
     /// Dropping the future closes the connection.
     pub(crate) async fn connect(&self) -> Result<Stream, Unreachable> {
-        match timeout(self.connect_timeout, self.open()).await {
+        match within(self.connect_timeout, self.open()).await {
             Ok(result) => result,
-            Err(_) => {
+            Err(TooLate) => {
                 let ms = self.connect_timeout.as_millis();
                 Err(self.unreachable(format!("no connection within {ms} ms")))
             }

@@ -21,7 +21,6 @@ use crate::gate::registry::Gates;
 use crate::gate::slot::Card;
 use crate::sql::PgLexing;
 use crate::telemetry::spawn::{PanicReport, spawn_session};
-use crate::telemetry::timer::timeout;
 use crate::telemetry::worker::WorkerCounters;
 use crate::tls::Stream;
 use crate::wire::pg::auth::{self, AtEngine, AuthEnd, Welcome};
@@ -38,6 +37,7 @@ use crate::wire::shared::capability;
 use crate::wire::shared::denials::{Denials, Surface};
 use crate::wire::shared::desk;
 use crate::wire::shared::directory::{Directory, Target};
+use crate::wire::shared::patience::{TooLate, within};
 use crate::wire::shared::sessions::{Counted, Sessions};
 
 /// One listener's settings.
@@ -125,7 +125,7 @@ async fn enter<'a>(
     let bound = Duration::from_millis(limits::STARTUP_TIMEOUT_MS);
     let mut at_engine = None;
     let login = prepare(accepted, &client, (&settings, shared), &mut at_engine);
-    let prepared = timeout(bound, login).await;
+    let prepared = within(bound, login).await;
     if let Some(left) = at_engine {
         left.see_out().await;
     }
@@ -137,7 +137,7 @@ async fn enter<'a>(
             tracing::debug!(%client, %reason, "no session");
             None
         }
-        Err(_) => {
+        Err(TooLate) => {
             counters.connection_refused();
             tracing::debug!(%client, "no session: it took too long to log in");
             None
@@ -159,7 +159,7 @@ struct Ready<'a> {
     /// What the gates had counted before the login went to the engine.
     looks: u64,
     id: SessionId,
-    card: Card,
+    card: Arc<Card>,
 }
 
 impl<'a> Ready<'a> {
@@ -167,7 +167,7 @@ impl<'a> Ready<'a> {
         (place, client, engine): (Counted<'a>, Stream, Stream),
         told: (Startup, Target<Endpoint>, CameBy, Option<Capability>),
         (welcome, looks): (Welcome, u64),
-        (id, card): (SessionId, Card),
+        (id, card): (SessionId, Arc<Card>),
     ) -> Self {
         let (startup, target, came_by, capability) = told;
         Self {
@@ -226,9 +226,10 @@ async fn prepare<'a>(
             return Err("it showed no live capability of this database".to_owned());
         }
     };
-    let (id, card) = (shared.sessions.number(), card(&startup, address, came_by.clone()));
+    let id = shared.sessions.number();
+    let card = Arc::new(card(&startup, address, came_by.clone()));
     let (gates, namespace) = (Arc::clone(&shared.gates), target.namespace.clone());
-    let mut login = Login::new(gates, namespace, capability.clone(), (id, card.clone()));
+    let mut login = Login::new(gates, namespace, capability.clone(), (id, Arc::clone(&card)));
     login.began(desk::lend(|desk| desk.now_ms()).unwrap_or_default());
     if mode(&startup) == Mode::PhysicalReplication {
         login.runs_nothing();

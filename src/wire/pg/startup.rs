@@ -7,12 +7,12 @@
 //! packet is taken out as the packet is read: nothing behind that has its secret. Called by
 //! `session.rs`.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::base::limits;
-use crate::tls::{Stream, TlsError, settle};
+use crate::tls::{Stream, TlsError};
 use crate::wire::pg::cancel::CancelKey;
 use crate::wire::pg::frame;
 use crate::wire::pg::options;
@@ -45,8 +45,8 @@ pub(crate) enum StartupError {
     TlsRequired(Box<Stream>),
 }
 
-/// A name and its value.
-type Parameter = (Vec<u8>, Vec<u8>);
+/// A name and its value, each a part of the packet that they came in.
+type Parameter = (Bytes, Bytes);
 
 /// The startup packet, kept as the bytes it was, less what it offers of capabilities.
 #[derive(Debug)]
@@ -69,12 +69,12 @@ impl Startup {
                 offered.push(Offered::new(value));
                 return false;
             }
-            if name == b"options"
+            if *name == b"options"[..]
                 && let Some((kept, found)) = options::take(value)
             {
                 offered.extend(found);
                 // Also where nothing is left: of several `options` the engine takes the last.
-                *value = kept;
+                *value = kept.into();
             }
             true
         });
@@ -95,27 +95,30 @@ impl Startup {
     /// All values of a parameter, as they came.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let of_name = move |(n, _): &&Parameter| n == name.as_bytes();
-        self.parameters.iter().filter(of_name).map(|(_, value)| value.as_slice())
+        self.parameters.iter().filter(of_name).map(|(_, value)| value.as_ref())
     }
 
     /// A packet with these parameters.
     #[cfg(test)]
     pub(crate) fn sample<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let owned = parameters.map(|(name, value)| (name.into(), value.into()));
+        let owned = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        let owned = parameters.map(|(name, value)| (owned(name), owned(value)));
         Self::new(3 << 16, owned.collect())
     }
 
     /// The packet for the engine, with the database it knows the namespace by.
     pub(crate) fn packet(&self, database: &str) -> BytesMut {
-        let mut packet = BytesMut::new();
+        let texts = |(name, value): &Parameter| name.len() + value.len() + 2;
+        let room = self.parameters.iter().map(texts).sum::<usize>() + 2 * database.len() + 32;
+        let mut packet = BytesMut::with_capacity(room);
         packet.put_u32(0);
         packet.put_u32(self.version);
         let mut named = false;
         for (name, value) in &self.parameters {
-            let is_database = name == b"database";
+            let is_database = *name == b"database"[..];
             named |= is_database;
-            let value = if is_database { database.as_bytes() } else { value };
-            for text in [name.as_slice(), value] {
+            let value = if is_database { database.as_bytes() } else { value.as_ref() };
+            for text in [name.as_ref(), value] {
                 packet.put_slice(text);
                 packet.put_u8(0);
             }
@@ -203,13 +206,12 @@ async fn open_tcp(tcp: TcpStream, tls: &ClientSideTls) -> Result<(Stream, bool),
     }
     match (first, tls) {
         ([TLS_HANDSHAKE], ClientSideTls::Allow(tls) | ClientSideTls::Require(tls)) => {
-            settle(&tcp)?;
             Ok((tls.current().accept_direct(tcp).await?, true))
         }
         ([TLS_HANDSHAKE], ClientSideTls::Disable) => {
             Err(StartupError::Invalid("a TLS handshake where TLS is disabled"))
         }
-        _ => Ok((Stream::tcp(tcp)?, false)),
+        _ => Ok((Stream::Plain(tcp), false)),
     }
 }
 
@@ -235,7 +237,7 @@ async fn answer_ssl(mut stream: Stream, tls: &ClientSideTls) -> Result<Stream, S
 ///
 /// # Cancel safety
 /// Dropping the future closes the connection.
-async fn packet(stream: &mut Stream) -> Result<(u32, Vec<u8>), StartupError> {
+async fn packet(stream: &mut Stream) -> Result<(u32, Bytes), StartupError> {
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.map_err(gone)?;
     let [a, b, c, d, e, f, g, h] = head;
@@ -245,7 +247,7 @@ async fn packet(stream: &mut Stream) -> Result<(u32, Vec<u8>), StartupError> {
     }
     let mut body = vec![0; length - 8];
     stream.read_exact(&mut body).await.map_err(gone)?;
-    Ok((u32::from_be_bytes([e, f, g, h]), body))
+    Ok((u32::from_be_bytes([e, f, g, h]), body.into()))
 }
 
 fn gone(error: std::io::Error) -> StartupError {
@@ -256,17 +258,17 @@ fn gone(error: std::io::Error) -> StartupError {
     }
 }
 
-fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
+fn parameters(body: &Bytes) -> Result<Vec<Parameter>, StartupError> {
     const BAD: StartupError = StartupError::Invalid("a startup packet without its terminator");
     let mut parameters = Vec::new();
-    let mut rest = body;
+    let mut rest = body.as_ref();
     loop {
         let (name, after) = frame::text(rest).ok_or(BAD)?;
         if name.is_empty() {
             return Ok(parameters);
         }
         let (value, next) = frame::text(after).ok_or(BAD)?;
-        parameters.push((name.to_vec(), value.to_vec()));
+        parameters.push((body.slice_ref(name), body.slice_ref(value)));
         rest = next;
     }
 }
@@ -275,18 +277,19 @@ fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
 #[cfg(debug_assertions)]
 pub(crate) fn survives_relaying(body: &[u8]) -> Result<(), String> {
     const BAD: &str = "a packet of ours is not taken";
-    let Ok(first) = parameters(body) else { return Ok(()) };
+    let Ok(first) = parameters(&Bytes::copy_from_slice(body)) else { return Ok(()) };
     let startup = Startup::new(3 << 16, first);
     let packet = startup.packet("db");
     if packet.get(..4) != Some(&u32::try_from(packet.len()).unwrap_or(0).to_be_bytes()) {
         return Err("a packet of ours has a wrong length".to_owned());
     }
-    let again = parameters(packet.get(8..).ok_or(BAD)?).map_err(|_| BAD)?;
+    let again = packet.get(8..).map(Bytes::copy_from_slice).ok_or(BAD)?;
+    let again = parameters(&again).map_err(|_| BAD)?;
     if !Startup::new(3 << 16, again.clone()).offered.is_empty() {
         return Err("a capability is passed on".to_owned());
     }
     let kept = startup.parameters.iter().zip(&again).all(|(before, after)| {
-        let database = before.0 == b"database" && after.1 == b"db";
+        let database = before.0 == b"database"[..] && after.1 == b"db"[..];
         before.0 == after.0 && (database || before.1 == after.1)
     });
     match kept && again.len() >= startup.parameters.len() {
@@ -298,6 +301,10 @@ pub(crate) fn survives_relaying(body: &[u8]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parameters(body: &[u8]) -> Result<Vec<Parameter>, StartupError> {
+        super::parameters(&Bytes::copy_from_slice(body))
+    }
 
     #[test]
     fn the_packet_keeps_order_and_unknown_options_and_renames_the_database() {

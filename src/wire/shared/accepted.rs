@@ -23,7 +23,7 @@ pub enum ClientSideTls {
 /// A connection as accepted.
 #[derive(Debug)]
 pub enum Accepted {
-    /// Over TCP.
+    /// Over TCP, with its options set (`tls::settle`).
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),

@@ -176,6 +176,9 @@ pub(crate) fn said(tongue: Tongue, text: &[u8], sets: bool, whole: bool) -> Said
 
 /// Whether something of a secret's form is in these bytes.
 pub(crate) fn holds_secret(bytes: &[u8]) -> bool {
+    if bytes.len() < PREFIX.len() + LETTERS {
+        return false;
+    }
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     FINDER.find_iter(bytes).any(|at| {
         let letters = bytes.get(at + PREFIX.len()..).and_then(|rest| rest.get(..LETTERS));

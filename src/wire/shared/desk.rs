@@ -5,20 +5,30 @@
 //! thread has its own; nothing is shared or locked.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::io::{AsyncRead as _, ReadBuf};
 
 use crate::base::limits;
 use crate::sql::{Classifier, Trusted};
 use crate::telemetry::worker::WorkerCounters;
+use crate::tls::Stream;
+use crate::wire::shared::patience::Alarms;
 
 /// One worker's desk.
 pub(crate) struct WorkerDesk {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) classifier: Classifier,
     pub(crate) counters: Arc<WorkerCounters>,
+    /// Time limits of logins.
+    pub(crate) alarms: Alarms,
     /// When this was set up: by the process's monotonic clock, and by the coarse one.
     set_up: (Duration, Duration),
 }
@@ -53,6 +63,7 @@ pub(crate) fn set_up(trusted: Arc<Trusted>, counters: Arc<WorkerCounters>, start
         scratch: vec![0; limits::SCRATCH_BYTES].into_boxed_slice(),
         classifier: Classifier::new(trusted, limits::CLASSIFIER_CACHE_ENTRIES),
         counters,
+        alarms: Alarms::default(),
         set_up: (started.elapsed(), coarse()),
     };
     DESK.with_borrow_mut(|slot| *slot = Some(desk));
@@ -65,12 +76,60 @@ pub(crate) fn lend<T>(work: impl FnOnce(&mut WorkerDesk) -> T) -> Option<T> {
     DESK.with_borrow_mut(|slot| slot.as_mut().map(work))
 }
 
+/// Reads once from a peer that is logging in, and appends what came; zero bytes are its end.
+///
+/// Read through the desk's buffer, so that all that has come is taken at once and takes no more
+/// room than it needs: into a small buffer of its own a greeting of 500 bytes is five reads.
+///
+/// # Errors
+/// The socket's.
+///
+/// # Cancel safety
+/// Cancel safe: what was read is in `held`.
+pub(crate) async fn read(stream: &mut Stream, held: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let mut through = |scratch: &mut [u8]| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
+            held.extend_from_slice(buffer.filled());
+            Poll::Ready(Ok(buffer.filled().len()))
+        };
+        match lend(|desk| through(&mut desk.scratch)) {
+            Some(poll) => poll,
+            // Nobody's session: a test's.
+            None => through(&mut [0; 1024]),
+        }
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::UnixStream;
+
     use super::*;
 
     /// Two ticks, and what a machine that is short of cores makes of one.
     const LATE_MS: u64 = 1_000;
+
+    /// Control arm: where nobody lends a buffer it takes several reads.
+    #[tokio::test]
+    async fn all_that_has_come_is_read_at_once_and_takes_its_own_room() {
+        for (at_desk, expected) in [(false, 1024), (true, 5_000)] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(&[7; 5_000]).await.unwrap();
+            if at_desk {
+                set_up(Arc::default(), Arc::default(), Instant::now());
+            }
+            let (mut stream, mut held) = (Stream::Unix(ours), BytesMut::new());
+            assert_eq!(read(&mut stream, &mut held).await.unwrap(), expected);
+            assert!(held.len() == expected && held.capacity() < 2 * expected);
+            drop(theirs);
+            while read(&mut stream, &mut held).await.unwrap() > 0 {}
+            assert_eq!(held.len(), 5_000);
+        }
+    }
 
     #[test]
     fn a_desk_is_never_ahead_of_the_process_s_clock_and_goes_on_with_it() {

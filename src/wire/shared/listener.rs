@@ -1,18 +1,25 @@
 //! Accepting client connections and handing them to workers.
 //!
 //! Purpose: W26 up to the hand-over. Listeners are bound at the start, so that a busy port stops
-//! it, and accept only once recovery is done. Connections go round the workers in turn. The queue
-//! to a worker is bounded: when it is full, accepting waits, and the kernel's backlog after it.
+//! it, and accept only once recovery is done. A listener accepts on a worker's thread: it needs no
+//! thread of its own to be woken for each connection. Connections go round the workers in turn. The
+//! queue to a worker is bounded: when it is full, accepting waits, and the kernel's backlog after
+//! it.
 
-use std::path::PathBuf;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use crate::base::limits;
 use crate::telemetry::timer;
-use crate::wire::shared::workers::{Handover, RawSocket, Service, Workers};
+use crate::tls::{ACCEPTED_ARE_SETTLED, settle};
+use crate::wire::shared::workers::{Handover, RawSocket, Service};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,13 +75,13 @@ impl Listener {
     /// Cancel safe: nothing listens, though a dead socket file may be gone.
     pub async fn bind(address: ListenAddress, service: Service) -> Result<Self, ListenError> {
         let bound = match &address {
-            ListenAddress::Tcp(text) => TcpListener::bind(text).await.map(Socket::Tcp),
+            ListenAddress::Tcp(text) => bind_tcp(text).await.map(Socket::Tcp),
             ListenAddress::Unix(path) => {
                 let dead = path.exists() && std::os::unix::net::UnixStream::connect(path).is_err();
                 if dead && let Err(source) = std::fs::remove_file(path) {
                     return Err(ListenError { address, source });
                 }
-                UnixListener::bind(path).map(Socket::Unix)
+                bind_unix(path).map(Socket::Unix)
             }
         };
         match bound {
@@ -94,23 +101,22 @@ impl Listener {
         }
     }
 
-    /// Accepts until dropped.
+    /// Accepts until dropped, and hands what comes to `queues` in turn. To be run by a worker's
+    /// runtime.
     ///
     /// # Cancel safety
     /// Cancel safe: a connection that was accepted and not handed over is closed.
-    pub async fn run(self, workers: &Workers) {
-        let queues = workers.queues();
+    pub(crate) async fn run(self, queues: Vec<mpsc::Sender<Handover>>) {
+        let accepting = match Accepting::new(self.socket) {
+            Ok(accepting) => accepting,
+            Err(error) => {
+                tracing::error!(%error, address = %self.address, "nothing is accepted here");
+                return;
+            }
+        };
         let mut turn = 0_usize;
         loop {
-            let accepted = match &self.socket {
-                Socket::Tcp(tcp) => tcp.accept().await.and_then(|(stream, peer)| {
-                    Ok((RawSocket::Tcp(stream.into_std()?), peer.to_string()))
-                }),
-                Socket::Unix(unix) => unix.accept().await.and_then(|(stream, _)| {
-                    Ok((RawSocket::Unix(stream.into_std()?), self.address.to_string()))
-                }),
-            };
-            match accepted {
+            match accepting.next(&self.address).await {
                 Ok((socket, client)) => {
                     let service = self.service.clone();
                     turn = turn.wrapping_add(1);
@@ -126,6 +132,69 @@ impl Listener {
     }
 }
 
+/// A listening socket without a runtime.
+///
+/// # Cancel safety
+/// Cancel safe: nothing listens.
+async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+    let socket = tokio::net::TcpListener::bind(address).await?.into_std()?;
+    settle(&socket)?;
+    Ok(socket)
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixListener::bind(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// A listening socket in the runtime that accepts from it. What is accepted is in none yet: it is
+/// its worker's that it goes into.
+enum Accepting {
+    Tcp(AsyncFd<TcpListener>),
+    Unix(AsyncFd<UnixListener>),
+}
+
+impl Accepting {
+    #[allow(
+        deprecated,
+        reason = "its successor is `unsafe`, for the sake of types whose descriptor \
+        is not their own; that of the standard library's listeners is, and for life"
+    )]
+    fn new(socket: Socket) -> io::Result<Self> {
+        let readable = Interest::READABLE;
+        match socket {
+            Socket::Tcp(tcp) => AsyncFd::with_interest(tcp, readable).map(Self::Tcp),
+            Socket::Unix(unix) => AsyncFd::with_interest(unix, readable).map(Self::Unix),
+        }
+    }
+
+    /// The next connection, and its address for people.
+    ///
+    /// # Errors
+    /// The system's; the next call may go well.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a connection that wasn't answered is still to be accepted, or closed.
+    async fn next(&self, address: &ListenAddress) -> io::Result<(RawSocket, String)> {
+        match self {
+            Self::Tcp(tcp) => {
+                let (tcp, peer) = tcp.async_io(Interest::READABLE, TcpListener::accept).await?;
+                tcp.set_nonblocking(true)?;
+                if !ACCEPTED_ARE_SETTLED {
+                    settle(&tcp)?;
+                }
+                Ok((RawSocket::Tcp(tcp), peer.to_string()))
+            }
+            Self::Unix(unix) => {
+                let (unix, _) = unix.async_io(Interest::READABLE, UnixListener::accept).await?;
+                unix.set_nonblocking(true)?;
+                Ok((RawSocket::Unix(unix), address.to_string()))
+            }
+        }
+    }
+}
+
 /// Gives a connection to the worker whose turn it is, and waits while its queue is full.
 ///
 /// # Cancel safety
@@ -134,5 +203,50 @@ async fn hand_over(queues: &[mpsc::Sender<Handover>], turn: usize, handover: Han
     let Some(queue) = queues.get(turn % queues.len().max(1)) else { return };
     if queue.send(handover).await.is_err() {
         tracing::error!("a worker is gone; a connection is dropped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// Both options of a socket that one is sure to miss.
+    fn options(socket: &TcpListener, accepted: &RawSocket) -> [(bool, bool); 2] {
+        let RawSocket::Tcp(accepted) = accepted else { panic!("not TCP") };
+        [SockRef::from(socket), SockRef::from(accepted)]
+            .map(|socket| (socket.tcp_nodelay().unwrap(), socket.keepalive().unwrap()))
+    }
+
+    async fn accepted(socket: TcpListener) -> (TcpListener, RawSocket) {
+        let at = socket.local_addr().unwrap();
+        let copy = socket.try_clone().unwrap();
+        let accepting = Accepting::new(Socket::Tcp(socket)).unwrap();
+        let address = ListenAddress::Tcp(at.to_string());
+        let (next, _client) = tokio::join!(accepting.next(&address), TcpStream::connect(at));
+        (copy, next.unwrap().0)
+    }
+
+    /// W26. Control arm: where the listening socket isn't set up, what it accepts isn't either.
+    #[tokio::test]
+    async fn w26_what_is_accepted_has_its_options_set() {
+        let (socket, next) = accepted(bind_tcp("127.0.0.1:0").await.unwrap()).await;
+        assert_eq!(options(&socket, &next), [(true, true); 2]);
+        let RawSocket::Tcp(tcp) = &next else { panic!("not TCP") };
+        let (tcp, listening) = (SockRef::from(tcp), SockRef::from(&socket));
+        let idle = Duration::from_secs(limits::SESSION_KEEPALIVE_IDLE_S);
+        assert_eq!(tcp.tcp_keepalive_time().unwrap(), idle);
+        let pause = Duration::from_secs(limits::SESSION_KEEPALIVE_PAUSE_S);
+        assert_eq!(tcp.tcp_keepalive_interval().unwrap(), pause);
+        assert_eq!(tcp.tcp_keepalive_retries().unwrap(), limits::SESSION_KEEPALIVES);
+        assert!(tcp.nonblocking().unwrap() && listening.nonblocking().unwrap());
+        let bare = TcpListener::bind("127.0.0.1:0").unwrap();
+        bare.set_nonblocking(true).unwrap();
+        if ACCEPTED_ARE_SETTLED {
+            let (socket, next) = accepted(bare).await;
+            assert_eq!(options(&socket, &next), [(false, false); 2]);
+        }
     }
 }

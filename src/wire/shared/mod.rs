@@ -11,6 +11,7 @@ pub(crate) mod forced;
 pub(crate) mod idle;
 pub mod listener;
 pub mod outgoing;
+pub(crate) mod patience;
 pub(crate) mod peer;
 pub mod sessions;
 pub(crate) mod waiting;

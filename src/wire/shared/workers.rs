@@ -2,28 +2,31 @@
 //!
 //! Purpose: both sockets of a session are served by one task on one thread, so nothing on the path
 //! crosses threads (docs/PERFORMANCE.md has the figures behind this). Connections are handed over
-//! by the listener through a bounded queue. Workers stop when every listener is gone and their
+//! by the listener through a bounded queue; listeners are tasks of workers too, the first listener
+//! of the first worker and so on. Workers stop when every listener is gone and their
 //! sessions have ended, or when told to.
 //!
 //! Their runtimes keep no timers, whose clock they would read in every turn: a session's are the
 //! main runtime's (`telemetry/timer.rs`).
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::Instant;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::base::limits;
 use crate::sql::Trusted;
-use crate::telemetry::spawn::spawn_session;
+use crate::telemetry::spawn::{spawn_named, spawn_session};
 use crate::telemetry::timer;
 use crate::telemetry::worker::WorkerCounters;
 use crate::wire::mysql::session as mysql;
 use crate::wire::pg::session as pg;
 use crate::wire::shared::accepted::Accepted;
 use crate::wire::shared::desk;
+use crate::wire::shared::listener::Listener;
 
 /// What a listener serves: a protocol, with its settings.
 #[derive(Debug, Clone)]
@@ -60,7 +63,8 @@ pub(crate) enum RawSocket {
 #[derive(Debug)]
 pub struct Workers {
     queues: Vec<mpsc::Sender<Handover>>,
-    threads: Vec<JoinHandle<()>>,
+    runtimes: Vec<Handle>,
+    threads: Vec<thread::JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
 
@@ -85,16 +89,18 @@ impl Workers {
         started: Instant,
     ) -> Result<Self, WorkerError> {
         let (stop, stopped) = watch::channel(false);
-        let mut workers = Self { queues: Vec::new(), threads: Vec::new(), stop };
+        let (queues, runtimes, threads) = (Vec::new(), Vec::new(), Vec::new());
+        let mut workers = Self { queues, runtimes, threads, stop };
         for (number, counters) in counters.into_iter().enumerate() {
-            let runtime = tokio::runtime::Builder::new_current_thread()
+            let runtime = Builder::new_current_thread()
                 .enable_io()
                 .build()
                 .map_err(|source| WorkerError { number, source })?;
             let (sender, queue) = mpsc::channel(limits::ACCEPT_QUEUE_MAX);
             let (shared, trusted) = (shared.clone(), Arc::clone(trusted));
             let (mut stopped, keeper) = (stopped.clone(), Handle::current());
-            let thread = std::thread::Builder::new()
+            workers.runtimes.push(runtime.handle().clone());
+            let thread = thread::Builder::new()
                 .name(format!("fencewire-w{number}"))
                 .spawn(move || {
                     timer::kept_by(keeper);
@@ -113,8 +119,12 @@ impl Workers {
         Ok(workers)
     }
 
-    pub(crate) fn queues(&self) -> Vec<mpsc::Sender<Handover>> {
-        self.queues.clone()
+    /// Has a worker accept what comes to a listener, until the task is aborted. `number` is the
+    /// listener's among all of them.
+    pub fn accept(&self, listener: Listener, number: usize) -> Option<JoinHandle<()>> {
+        let runtime = self.runtimes.get(number % self.runtimes.len().max(1))?;
+        let _inside = runtime.enter();
+        Some(spawn_named("listener", listener.run(self.queues.clone())))
     }
 
     /// Stops the threads: sessions that still run are abandoned with the process.

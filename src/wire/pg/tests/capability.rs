@@ -238,10 +238,10 @@ fn w23_the_place_of_a_session_is_the_seat_that_it_has_now() {
     let place = stage.conversation.place();
     let secret = issued(&stage, FenceState::TargetQuarantined);
     show(&mut stage, &secret);
-    let sits = |stage: &Stage| Arc::ptr_eq(&place.load(), stage.conversation.seat.slot());
+    let sits = |stage: &Stage| Arc::ptr_eq(&place.slot(), stage.conversation.seat.slot());
     assert!(sits(&stage), "behind a SET");
     stage.client(&query("SELECT 1"));
-    assert!(place.load().is_running(), "what runs is seen");
+    assert!(place.slot().is_running(), "what runs is seen");
     stage.engine(&[done("SELECT 1"), ready(b'I')].concat());
     stage.client(&query("DISCARD ALL"));
     stage.engine(&[done("DISCARD ALL"), ready(b'I')].concat());
