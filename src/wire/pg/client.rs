@@ -398,9 +398,6 @@ impl Message<'_, '_, '_> {
                 let query = self.header.tag == b'Q';
                 entry.stirs |= !(query && class == StatementClass::Read && traits.are_calm());
                 let place = Place::behind(entry);
-                if query && place.at == 0 && conversation.owed.has_one() {
-                    conversation.unnamed = false;
-                }
                 conversation.own.runs(traits, alone);
                 note(conversation, traits, detail);
                 self.note_query(place);

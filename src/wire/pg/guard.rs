@@ -93,6 +93,9 @@ impl Conversation {
         let done = entry.confirmed && !entry.failed && there;
         // In force for the program that it was set for, and for nothing behind another answer.
         self.guard_ready &= entry.is_lone();
+        if entry.has_run_a_query() && self.owed.is_free_of_programs() {
+            self.unnamed = false;
+        }
         match entry.whose {
             Whose::Guard => self.guard_answered(done, status, entry.ahead),
             Whose::Client if status != Status::Idle => self.spoil_ahead(),
@@ -155,6 +158,12 @@ impl Conversation {
                 refusal::query(buffer, SET_READ_ONLY);
             }
         });
+    }
+
+    /// Whether nothing is owed but a guard that was sent ahead. Its answer is read whether or not
+    /// the client takes what the program before has said: a lease hangs on it.
+    pub(crate) fn awaits_ahead(&self) -> bool {
+        self.guard_on && self.owed.is_one_ahead()
     }
 
     /// The program in front of a guard that was sent ahead has not left the session idle: the SET

@@ -254,6 +254,12 @@ impl Entry {
         self.whose == Whose::Client && self.guarded && calm && !copies && !self.skipping
     }
 
+    /// Whether the engine has begun to run a query of the client's by itself: it has no unnamed
+    /// statement any more then. One that it can't read, or skips, leaves that as it is.
+    pub(crate) fn has_run_a_query(&self) -> bool {
+        self.whose == Whose::Client && self.behind() == Behind::Simple && self.done > 0
+    }
+
     /// An unfinished pipeline: the engine answers it at a Sync, or rolls it back at the end of the
     /// client's sending.
     pub(crate) const fn lacks_sync(&self) -> bool {
@@ -295,6 +301,16 @@ impl Owed {
     /// Whether nothing is owed but one calm program ([`Entry::is_calm`]).
     pub(crate) fn is_one_calm(&self) -> bool {
         self.entries.len() == 1 && !self.uncertain && self.front().is_some_and(Entry::is_calm)
+    }
+
+    /// Whether nothing of the client's is owed.
+    pub(crate) fn is_free_of_programs(&self) -> bool {
+        self.entries.iter().all(|entry| entry.whose != Whose::Client)
+    }
+
+    /// Whether nothing is owed but a guard that was sent ahead.
+    pub(crate) fn is_one_ahead(&self) -> bool {
+        self.entries.len() == 1 && self.front().is_some_and(|entry| entry.ahead)
     }
 
     /// Whether so much is owed that nothing more may be sent. Syncs that do nothing count as well:
