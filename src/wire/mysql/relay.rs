@@ -136,6 +136,13 @@ impl Relay {
     pub(crate) async fn run(mut self: Box<Self>) -> End {
         let bell = Arc::clone(&self.conversation.seats.home().slot().ordered);
         let (mut turns, mut listens) = (Turns::default(), false);
+        if !self.engine.held.is_empty() {
+            poll_fn(|cx| {
+                self.sort_engine_with(cx, &[]);
+                Poll::Ready(())
+            })
+            .await;
+        }
         loop {
             let end = poll_fn(|cx| {
                 if turns.has_new_waker(cx) {
@@ -402,12 +409,17 @@ impl Relay {
             let consumed = self.sort_engine(cx, fresh);
             self.engine.hold(fresh.get(consumed..).unwrap_or_default());
         } else {
-            let mut all = std::mem::take(&mut self.engine.held);
-            all.extend_from_slice(fresh);
-            let consumed = self.sort_engine(cx, &all);
-            self.engine.held = behind(all, consumed);
+            self.sort_engine_with(cx, fresh);
         }
         true
+    }
+
+    /// Sorts what is held of the engine's bytes, and `fresh` ones behind it.
+    fn sort_engine_with(&mut self, cx: &mut Context<'_>, fresh: &[u8]) {
+        let mut all = std::mem::take(&mut self.engine.held);
+        all.extend_from_slice(fresh);
+        let consumed = self.sort_engine(cx, &all);
+        self.engine.held = behind(all, consumed);
     }
 
     /// Answers how many bytes are done with.

@@ -96,11 +96,12 @@ impl Relay {
         canceller: Box<dyn Fn() -> oneshot::Receiver<()> + Send>,
     ) -> Self {
         Self {
+            // What is there already is sorted in the first turn.
+            blocked: !client.1.is_empty(),
             client: Peer::new(client.0, client.1),
             engine: Peer::new(engine.0, engine.1),
             conversation,
             counters,
-            blocked: false,
             parked: false,
             full: false,
             finishing: false,
@@ -121,6 +122,13 @@ impl Relay {
     pub(crate) async fn run(mut self: Box<Self>) -> End {
         let bell = Arc::clone(&self.conversation.seat.slot().ordered);
         let (mut turns, mut listens) = (Turns::default(), false);
+        if !self.engine.held.is_empty() {
+            poll_fn(|cx| {
+                self.sort_engine_with(cx, &[]);
+                Poll::Ready(())
+            })
+            .await;
+        }
         loop {
             let end = poll_fn(|cx| {
                 if turns.has_new_waker(cx) {
@@ -409,12 +417,17 @@ impl Relay {
             let consumed = self.sort_engine(cx, fresh);
             self.engine.hold(fresh.get(consumed..).unwrap_or_default());
         } else {
-            let mut all = std::mem::take(&mut self.engine.held);
-            all.extend_from_slice(fresh);
-            let consumed = self.sort_engine(cx, &all);
-            self.engine.held = behind(all, consumed);
+            self.sort_engine_with(cx, fresh);
         }
         true
+    }
+
+    /// Sorts what is held of the engine's bytes, and `fresh` ones behind it.
+    fn sort_engine_with(&mut self, cx: &mut Context<'_>, fresh: &[u8]) {
+        let mut all = std::mem::take(&mut self.engine.held);
+        all.extend_from_slice(fresh);
+        let consumed = self.sort_engine(cx, &all);
+        self.engine.held = behind(all, consumed);
     }
 
     /// Answers how many bytes are done with.

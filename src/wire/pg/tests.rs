@@ -38,6 +38,7 @@ mod forced;
 mod held;
 mod idle;
 mod implicit;
+mod relaying;
 mod settings;
 mod skipping;
 
