@@ -86,8 +86,11 @@ pub fn init(settings: &Settings) -> Result<(), TraceError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, Once};
 
+    use tracing::Metadata;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::Interest;
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
@@ -96,8 +99,41 @@ pub(crate) mod tests {
     #[derive(Clone, Default)]
     pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
 
+    /// What every other thread of the tests has: it takes nothing, and wants to be asked each time.
+    ///
+    /// A callsite that is met first on a thread without a subscriber is switched off for all of
+    /// them, though another thread captures just then: tracing asks only the thread's own while
+    /// there is no second one.
+    struct Asked;
+
+    impl tracing::Subscriber for Asked {
+        fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+            Interest::sometimes()
+        }
+
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            false
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {}
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
     impl Captured {
         pub(crate) fn install(&self) -> tracing::subscriber::DefaultGuard {
+            static ELSEWHERE: Once = Once::new();
+            ELSEWHERE.call_once(|| tracing::subscriber::set_global_default(Asked).unwrap());
             let subscriber = tracing_subscriber::fmt()
                 .json()
                 .flatten_event(true)
