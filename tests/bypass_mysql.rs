@@ -13,6 +13,7 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::my_wire::MyLogin;
 use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, on_both};
 
@@ -23,6 +24,7 @@ on_both!(
     disguised_writes_change_nothing_and_get_the_fences_codes,
     commands_that_write_by_opcode_are_refused,
     statements_prepared_before_the_fence_are_refused_under_it,
+    statements_that_come_with_the_login_are_sorted_like_any_other,
     the_guard_is_what_stops_a_view_that_writes,
     without_the_guard_a_view_writes,
     an_older_transaction_reads_on_and_leaves_nothing_behind,
@@ -299,6 +301,26 @@ fn commands_that_write_by_opcode_are_refused(flavour: MyFlavour) {
     }
     assert_eq!(rig.everything(), before);
     rig.unfence(&operation);
+}
+
+/// Nothing tells a client to wait for the end of its login: what it sends with it is there before
+/// the relay is.
+fn statements_that_come_with_the_login_are_sorted_like_any_other(flavour: MyFlavour) {
+    let rig = Rig::new(flavour, &[]);
+    let asks = |sql: &str| {
+        let login = MyLogin { query: sql.to_owned(), ..MyLogin::of("wire", &rig.db) };
+        MyWire::login(rig.proxy.port(), &login).unwrap().answer(&[]).unwrap()
+    };
+    let insert = "INSERT INTO t VALUES (3, 3)";
+    let before = rig.everything();
+    assert_eq!(asks("SELECT 7").ok().cell(), "7");
+    let operation = rig.fence();
+    assert_eq!(asks(insert).code(), 9701);
+    assert_eq!(asks("SELECT 8").ok().cell(), "8");
+    assert_eq!(rig.everything(), before);
+    rig.unfence(&operation);
+    asks(insert).ok();
+    assert_ne!(rig.everything(), before);
 }
 
 fn statements_prepared_before_the_fence_are_refused_under_it(flavour: MyFlavour) {

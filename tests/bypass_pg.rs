@@ -42,6 +42,32 @@ fn orphan_an_insert_whose_client_is_gone_is_waited_for() {
     assert_eq!(site.rows(), "1", "the engine had it committed before the acknowledgement");
 }
 
+/// Nothing tells a client to wait for the end of its login: what it sends with it is there before
+/// the relay is.
+#[test]
+fn statements_that_come_with_the_login_are_sorted_like_any_other() {
+    let site = Site::shared();
+    let asks = |sql: &str| {
+        let mut startup = vec![0, 3, 0, 0];
+        for text in ["user", "wire", "database", &site.db, ""] {
+            startup.extend([text.as_bytes(), b"\0"].concat());
+        }
+        let length = u32::try_from(startup.len() + 4).unwrap().to_be_bytes();
+        let mut client = Wire::open(site.proxy.port());
+        client.send_raw(&[&length[..], &startup, &query(sql)].concat());
+        client.until_ready().ok();
+        client.until_ready()
+    };
+    assert_eq!(asks("SELECT 7").ok().cell(), "7");
+    let operation = site.fence();
+    assert_eq!(code(&asks("INSERT INTO t VALUES (1)")), "ZF001");
+    assert_eq!(asks("SELECT 8").ok().cell(), "8");
+    assert_eq!(site.rows(), "");
+    site.unfence(&operation);
+    asks("INSERT INTO t VALUES (2)").ok();
+    assert_eq!(site.rows(), "2");
+}
+
 #[test]
 fn direct_sessions_in_a_transaction_are_waited_for_whether_they_wrote_or_not() {
     let site = Site::shared();

@@ -213,7 +213,7 @@ impl App {
         }
         let (sessions, workers) =
             start_workers(&config, (&gates, &directory, &metrics), &control, started)?;
-        let listening = accept(bound, &workers);
+        let listening = accept(bound, &workers)?;
         let grace = locked(&config).proxy.shutdown_grace;
         Ok(Self {
             grace,
@@ -547,11 +547,17 @@ fn own_key(config: &Config) -> Arc<OwnKey> {
     key
 }
 
-fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> Vec<(ListenAddress, JoinHandle<()>)> {
+fn accept(
+    bound: Vec<Bound>,
+    workers: &Arc<Workers>,
+) -> Result<Vec<(ListenAddress, JoinHandle<()>)>, ListenError> {
     let start = |(number, bound): (usize, Bound)| {
         let address = bound.listener.address();
-        tracing::info!(%address, "clients may connect");
-        Some((address, workers.accept(bound.listener, number)?))
+        let task = workers.accept(bound.listener, number).transpose()?;
+        Some(task.map(|task| {
+            tracing::info!(%address, "clients may connect");
+            (address, task)
+        }))
     };
     bound.into_iter().enumerate().filter_map(start).collect()
 }

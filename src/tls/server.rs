@@ -66,7 +66,7 @@ impl ServerTls {
         let mut config = builder.with_single_cert(chain, key).map_err(|e| wrong(&e))?;
         let nameless = Arc::new(config.clone());
         config.alpn_protocols = vec![ALPN_POSTGRESQL.to_vec()];
-        // As PostgreSQL's own server: no client of it resumes a TLS session, and two tickets for
+        // As PostgreSQL's own server, which has no client resume a TLS session. Two tickets for
         // each cost a sixth of the handshake.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});

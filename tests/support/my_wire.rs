@@ -78,6 +78,9 @@ pub struct MyLogin {
     pub plugin: String,
     /// Sent with `CONNECT_ATTRS`.
     pub attributes: Vec<(String, String)>,
+    /// A COM_QUERY that goes out with the response to the greeting, in the same write; empty: none.
+    /// Its answer is not read.
+    pub query: String,
 }
 
 impl MyLogin {
@@ -93,6 +96,7 @@ impl MyLogin {
             charset: 45,
             plugin: String::new(),
             attributes: Vec::new(),
+            query: String::new(),
         }
     }
 
@@ -398,7 +402,11 @@ impl MyWire {
             }
             put_lenenc(&mut body, &pairs);
         }
-        self.send(&body);
+        let mut bytes = packets(&body, &mut self.sequence);
+        if !login.query.is_empty() {
+            bytes.extend(packets(&[b"\x03", login.query.as_bytes()].concat(), &mut 0));
+        }
+        self.try_send_raw(&bytes)?;
         self.authenticate(plugin, scramble, login)
     }
 

@@ -361,9 +361,6 @@ pub(crate) async fn greet(
 }
 
 /// The stream of a connection as accepted.
-///
-/// # Errors
-/// The socket is already gone.
 pub(crate) fn stream(accepted: Accepted) -> Stream {
     match accepted {
         Accepted::Tcp(tcp) => Stream::Plain(tcp),

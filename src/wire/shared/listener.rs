@@ -101,22 +101,36 @@ impl Listener {
         }
     }
 
-    /// Accepts until dropped, and hands what comes to `queues` in turn. To be run by a worker's
-    /// runtime.
+    /// Puts it into the runtime that this is called in, a worker's, which is to run it.
+    ///
+    /// # Errors
+    /// [`ListenError`] where that takes no descriptor more.
+    pub(crate) fn settled(self) -> Result<Settled, ListenError> {
+        match Accepting::new(self.socket) {
+            Ok(accepting) => {
+                Ok(Settled { accepting, address: self.address, service: self.service })
+            }
+            Err(source) => Err(ListenError { address: self.address, source }),
+        }
+    }
+}
+
+/// A listener in the runtime that accepts from it.
+pub(crate) struct Settled {
+    accepting: Accepting,
+    address: ListenAddress,
+    service: Service,
+}
+
+impl Settled {
+    /// Accepts until dropped, and hands what comes to `queues` in turn.
     ///
     /// # Cancel safety
     /// Cancel safe: a connection that was accepted and not handed over is closed.
     pub(crate) async fn run(self, queues: Vec<mpsc::Sender<Handover>>) {
-        let accepting = match Accepting::new(self.socket) {
-            Ok(accepting) => accepting,
-            Err(error) => {
-                tracing::error!(%error, address = %self.address, "nothing is accepted here");
-                return;
-            }
-        };
         let mut turn = 0_usize;
         loop {
-            match accepting.next(&self.address).await {
+            match self.accepting.next(&self.address).await {
                 Ok((socket, client)) => {
                     let service = self.service.clone();
                     turn = turn.wrapping_add(1);
@@ -148,8 +162,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-/// A listening socket in the runtime that accepts from it. What is accepted is in none yet: it is
-/// its worker's that it goes into.
+/// The socket of one. What is accepted is in no runtime yet: it is its worker's that it goes into.
 enum Accepting {
     Tcp(AsyncFd<TcpListener>),
     Unix(AsyncFd<UnixListener>),
@@ -227,6 +240,18 @@ mod tests {
         let address = ListenAddress::Tcp(at.to_string());
         let (next, _client) = tokio::join!(accepting.next(&address), TcpStream::connect(at));
         (copy, next.unwrap().0)
+    }
+
+    /// Whoever starts hears of it: a listener that accepts nothing would look like a good start.
+    #[test]
+    fn what_no_runtime_takes_is_an_error() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let here = runtime();
+        let _inside = here.enter();
+        let file = tempfile::tempfile().unwrap();
+        let socket = TcpListener::from(std::os::fd::OwnedFd::from(file));
+        let refused = Accepting::new(Socket::Tcp(socket)).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
     }
 
     /// W26. Control arm: where the listening socket isn't set up, what it accepts isn't either.

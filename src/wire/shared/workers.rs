@@ -26,7 +26,7 @@ use crate::wire::mysql::session as mysql;
 use crate::wire::pg::session as pg;
 use crate::wire::shared::accepted::Accepted;
 use crate::wire::shared::desk;
-use crate::wire::shared::listener::Listener;
+use crate::wire::shared::listener::{ListenError, Listener};
 
 /// What a listener serves: a protocol, with its settings.
 #[derive(Debug, Clone)]
@@ -120,11 +120,21 @@ impl Workers {
     }
 
     /// Has a worker accept what comes to a listener, until the task is aborted. `number` is the
-    /// listener's among all of them.
-    pub fn accept(&self, listener: Listener, number: usize) -> Option<JoinHandle<()>> {
-        let runtime = self.runtimes.get(number % self.runtimes.len().max(1))?;
+    /// listener's among all of them. Without workers there is nobody to, and no task.
+    ///
+    /// # Errors
+    /// [`ListenError`] where the worker's runtime doesn't take it.
+    pub fn accept(
+        &self,
+        listener: Listener,
+        number: usize,
+    ) -> Result<Option<JoinHandle<()>>, ListenError> {
+        let Some(runtime) = self.runtimes.get(number % self.runtimes.len().max(1)) else {
+            return Ok(None);
+        };
         let _inside = runtime.enter();
-        Some(spawn_named("listener", listener.run(self.queues.clone())))
+        let settled = listener.settled()?;
+        Ok(Some(spawn_named("listener", settled.run(self.queues.clone()))))
     }
 
     /// Stops the threads: sessions that still run are abandoned with the process.
