@@ -13,7 +13,7 @@
 
 use crate::base::limits;
 use crate::wire::mysql::commands::Reply;
-use crate::wire::mysql::frame::{PAYLOAD_MAX, counted as text, number};
+use crate::wire::mysql::frame::{self, HEADER, PAYLOAD_MAX, counted as text, number};
 
 /// What both sides agreed on in the handshake, as far as it shapes answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -255,6 +255,47 @@ impl Tracker {
 
     const fn carries_changes(&self, first: u8) -> bool {
         self.rules.session_track && matches!(first, OK | EOF)
+    }
+
+    /// Takes note of the packets in front of `bytes` that are whole and can be nothing but rows or
+    /// definitions of columns: most packets there are. Returns their length together and the last
+    /// one's number; without any, nothing has changed. What it leaves is for [`Tracker::packet`],
+    /// which takes note of these in the same way, one by one.
+    pub(crate) fn skim(&mut self, bytes: &[u8]) -> Option<(usize, u8)> {
+        let (mut at, mut last) = (0, None);
+        while let Some(behind) = self.behind_a_plain_packet()
+            && let Some(header) = bytes.get(at..).and_then(frame::header)
+            && let Some(first) = bytes.get(at + HEADER)
+            && let end = at + HEADER + header.payload
+            && end <= bytes.len()
+            && !matches!(header.payload, 0 | PAYLOAD_MAX)
+            && !matches!(*first, EOF | ERR)
+        {
+            self.place = behind;
+            (at, last) = (end, Some(header.sequence));
+        }
+        last.map(|sequence| (at, sequence))
+    }
+
+    /// Where a row or a definition leads that can be nothing else; `None` where neither is due.
+    const fn behind_a_plain_packet(&self) -> Option<Place> {
+        match self.place {
+            Place::Rows => Some(Place::Rows),
+            Place::Columns(left) => Some(self.columns_to_come(left - 1)),
+            Place::Nothing
+            | Place::Ok
+            | Place::Text
+            | Place::Result
+            | Place::ColumnsEof
+            | Place::Definitions
+            | Place::Prepared
+            | Place::PreparedParameters { .. }
+            | Place::PreparedParametersEof { .. }
+            | Place::PreparedColumns(_)
+            | Place::PreparedColumnsEof
+            | Place::Login
+            | Place::Stream => None,
+        }
     }
 
     /// Takes note of a packet: its length (of the first part, if it has several) and as many of

@@ -1,8 +1,10 @@
 //! Answers as engines send them, packet by packet, and where each of them ends.
 
+use bytes::BytesMut;
+
 use super::answers::{Change, Rules, Seen, Status, Tracker, changes};
 use super::commands::Reply;
-use super::frame::PAYLOAD_MAX;
+use super::frame::{HEADER, PAYLOAD_MAX, put};
 
 const PLAIN: Rules =
     Rules { deprecate_eof: false, session_track: false, progress: false, metadata_byte: false };
@@ -44,18 +46,53 @@ fn prepare_ok(id: u8, columns: u8, parameters: u8) -> Vec<u8> {
     vec![0, id, 0, 0, 0, columns, 0, parameters, 0, 0, 0, 0]
 }
 
+/// Runs packets through a tracker that skims what it can: behind each go it is where one is that
+/// took packet by packet, whose states these are.
+fn skimmed(mut tracker: Tracker, packets: &[Vec<u8>], states: &[String]) {
+    let (mut bytes, mut begins) = (BytesMut::new(), Vec::new());
+    for packet in packets {
+        begins.push(bytes.len());
+        let number = u8::try_from(begins.len()).unwrap();
+        put(&mut bytes, number, packet);
+    }
+    let mut at = 0;
+    while at < packets.len() {
+        let rest = &bytes[begins[at]..];
+        let inside = packets[at].len() + HEADER - 1;
+        assert_eq!(tracker.skim(&rest[..inside]), None, "of {packets:02x?}, packet {at} cut");
+        match tracker.skim(rest) {
+            Some((length, number)) => {
+                let ends = begins[at] + length;
+                at = begins.iter().position(|begin| *begin == ends).unwrap_or(packets.len());
+                assert_eq!(usize::from(number), at, "{packets:02x?}");
+            }
+            None => {
+                let head = &packets[at][..packets[at].len().min(600)];
+                tracker.packet(packets[at].len(), head).unwrap();
+                at += 1;
+            }
+        }
+        assert_eq!(format!("{tracker:?}"), states[at], "behind {at} of {packets:02x?}");
+    }
+}
+
 /// Runs packets through a tracker: what the last one meant; none but the last may end it.
 fn run(rules: Rules, reply: Reply, packets: &[Vec<u8>]) -> Seen {
     let mut tracker = Tracker::new(rules);
     tracker.expect(reply);
     let mut last = Seen::Within;
+    let mut states = vec![format!("{tracker:?}")];
     for (at, packet) in packets.iter().enumerate() {
         assert!(tracker.is_owing(), "over before packet {at} of {packets:02x?}");
         let first = packet.first().copied().unwrap_or_default();
         let wants = tracker.wants(packet.len(), first);
         assert!(wants <= packet.len());
         last = tracker.packet(packet.len(), &packet[..wants]).unwrap();
+        states.push(format!("{tracker:?}"));
     }
+    let mut skims = Tracker::new(rules);
+    skims.expect(reply);
+    skimmed(skims, packets, &states);
     let over = match last {
         Seen::Done(_) | Seen::Failed(_) => true,
         Seen::Prepared { done, .. } => done,
@@ -130,6 +167,45 @@ fn result_sets_end_at_the_second_eof_or_the_only_one() {
     // MySQL bug 83346: an EOF out of the query cache where an OK was agreed on.
     let cached = [vec![1], column(), row(), eof(2)];
     assert_eq!(run(MODERN, Reply::Results, &cached), done(2));
+}
+
+/// And nothing else: what could be an end, or goes on in the next packet, is looked at by itself.
+#[test]
+fn rows_and_columns_are_skimmed_as_far_as_they_are_whole() {
+    let bytes = |packets: &[Vec<u8>]| {
+        let mut bytes = BytesMut::new();
+        for (packet, number) in packets.iter().zip(1..) {
+            put(&mut bytes, number, packet);
+        }
+        bytes
+    };
+    let begun = |rules, columns: u8| {
+        let mut tracker = Tracker::new(rules);
+        tracker.expect(Reply::Results);
+        assert_eq!(tracker.skim(&bytes(&[vec![columns]])), None, "a number of columns");
+        tracker.packet(1, &[columns]).unwrap();
+        tracker
+    };
+    let three = [column(), column(), column()];
+    // Where an EOF comes between, nothing behind the columns can be a row yet.
+    assert_eq!(begun(PLAIN, 2).skim(&bytes(&three)), Some((bytes(&three[..2]).len(), 2)));
+    assert_eq!(begun(MODERN, 2).skim(&bytes(&three)), Some((bytes(&three).len(), 3)));
+    let long = vec![0xfe; 300];
+    for other in [eof(2), ok_for_eof(2), err(1), long, vec![], vec![1; PAYLOAD_MAX]] {
+        let mut tracker = begun(MODERN, 1);
+        tracker.skim(&bytes(&[column()])).unwrap();
+        assert_eq!(tracker.skim(&bytes(std::slice::from_ref(&other))), None);
+        let rows = bytes(&[row(), vec![0xfb], row()]);
+        let all = bytes(&[row(), vec![0xfb], row(), other, row()]);
+        assert_eq!(tracker.skim(&all), Some((rows.len(), 3)));
+    }
+    // What else an answer consists of is none of its business.
+    for reply in [Reply::Ok, Reply::Text, Reply::Definitions, Reply::Prepared, Reply::Login] {
+        let mut tracker = Tracker::new(PLAIN);
+        tracker.expect(reply);
+        assert_eq!(tracker.skim(&bytes(&three)), None, "{reply:?}");
+    }
+    assert_eq!(Tracker::new(PLAIN).skim(&bytes(&three)), None, "nothing was asked");
 }
 
 #[test]

@@ -535,6 +535,14 @@ impl Conversation {
         refusal::typed_error(to_client, sequence, refusal, sqlstate, unread);
     }
 
+    /// Whether what the engine sends next is of an answer to the client's command, and no error
+    /// there can be that of another one.
+    pub(crate) const fn relays_an_answer(&self) -> bool {
+        matches!(self.owed, Some(Whose::Client { .. }))
+            && matches!(self.inbound, Inbound::Commands)
+            && self.unasked.is_empty()
+    }
+
     /// Takes note of a packet's number, of either direction.
     pub(crate) const fn note_sequence(&mut self, sequence: u8) {
         self.sequence = sequence.wrapping_add(1);

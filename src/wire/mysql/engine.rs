@@ -51,6 +51,16 @@ pub(crate) fn sort(
         let Some(bytes) = chunk.get(at..).filter(|bytes| !bytes.is_empty()) else {
             return Ok(at);
         };
+        if !rest.goes_on
+            && conversation.relays_an_answer()
+            && let Some((length, sequence)) = conversation.tracker.skim(bytes)
+        {
+            rest.pass = true;
+            out.continuation(at..at + length);
+            conversation.note_sequence(sequence);
+            at += length;
+            continue;
+        }
         let Some(header) = frame::header(bytes) else { return Ok(at) };
         let there = bytes.len().min(HEADER + header.payload);
         let payload = bytes.get(HEADER..there).unwrap_or_default();

@@ -72,7 +72,7 @@ pub(crate) fn sort(
         };
         let body = bytes.get(HEADER..).unwrap_or_default();
         let body = body.get(..header.body.min(body.len())).unwrap_or_default();
-        let here = at..at + HEADER + body.len();
+        let mut here = at..at + HEADER + body.len();
         if speaks(header.tag) && conversation.owed.speaks() {
             mine = answers_own(conversation);
         }
@@ -84,8 +84,12 @@ pub(crate) fn sort(
             if completes(header.tag) {
                 conversation.owed.completed();
             }
+            if is_row(header.tag) && body.len() == header.body {
+                here.end += rows(chunk.get(here.end..).unwrap_or_default());
+            }
             usual(mine)
         };
+        let end = here.end;
         match ruling {
             Ruling::More => return Ok(at),
             Ruling::Fault(what) => return Err(EngineFault(what.to_owned())),
@@ -96,8 +100,26 @@ pub(crate) fn sort(
             }
         }
         rest.bytes = header.body - body.len();
-        at += HEADER + body.len();
+        at = end;
     }
+}
+
+/// A row, of an answer or of a COPY: nothing is known behind one that wasn't before.
+const fn is_row(tag: u8) -> bool {
+    matches!(tag, b'D' | b'd')
+}
+
+/// Length of the whole rows in front of `bytes`: they go the way of the row before them.
+fn rows(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(Ok(Some(header))) = bytes.get(at..).map(frame::header)
+        && is_row(header.tag)
+        && let end = at + HEADER + header.body
+        && end <= bytes.len()
+    {
+        at = end;
+    }
+    at
 }
 
 /// Whether what the engine answers now was asked by the proxy itself.

@@ -51,3 +51,36 @@ async fn what_came_behind_the_login_waits_for_nothing() {
     read(&mut client, &error("57P01", "shut down")).await;
     assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "and then the end");
 }
+
+/// W22. However the bytes come: rows at once are what rows one by one are, and what is among them
+/// is no row.
+#[test]
+fn w22_rows_pass_as_they_come() {
+    let rows = |tag: u8| -> Vec<u8> {
+        let long = vec![b'Z'; 300];
+        [&b""[..], b"\0\0", b"\0\x01\0\0\0\x01Z", &long].map(|body| message(tag, body)).concat()
+    };
+    let notice = message(b'N', b"SNOTICE\0Mamong them\0\0");
+    let answers = [
+        [message(b'T', b"\0\x01"), rows(b'D'), notice, rows(b'D'), done("SELECT 8")].concat(),
+        [message(b'H', b"\0\0\0"), rows(b'd'), message(b'c', b""), done("COPY 4")].concat(),
+    ];
+    for answer in answers {
+        let all = [answer.clone(), ready(b'I')].concat();
+        for chunk in 1..=all.len() {
+            let mut stage = Stage::new(chunk);
+            stage.client(&query("SELECT n FROM t"));
+            stage.engine(&answer);
+            assert!(stage.conversation.lease.is_some(), "VIOLATION: W4: over at a row");
+            stage.engine(&ready(b'I'));
+            assert_eq!(stage.to_client, all, "in chunks of {chunk}");
+            assert!(stage.conversation.lease.is_none());
+            stage.engine(&message(b'N', b"\0"));
+        }
+    }
+    // A length that can't be is one behind rows, too.
+    let mut stage = Stage::new(usize::MAX);
+    stage.client(&query("SELECT n FROM t"));
+    let cut = [rows(b'D'), b"D\0\0\0\x03".to_vec()].concat();
+    assert!(stage.try_engine(&cut).unwrap_err().to_string().contains("length 3"));
+}
