@@ -255,6 +255,9 @@ pub const UNWRAP_TRIES_MAX: u32 = 3;
 /// How many rounds with the engine a program may wait for the guard before the session is ended: a
 /// question, a COMMIT, the setting, and every failure that is allowed, twice over.
 pub const GUARD_ROUNDS_MAX: u32 = 20;
+/// Behind longer programs no guard is sent for the next one: what an engine reads of a packet is
+/// at least its `net_buffer_length`, 16 KiB unless somebody has set it lower.
+pub const GUARD_AHEAD_PROGRAM_BYTES_MAX: usize = 16_000;
 /// How long sessions that were told to end are waited for when the proxy stops.
 pub const STOP_LINGER_MS: u64 = 2_000;
 /// Pause between two looks at the sessions that are left when the proxy stops, in milliseconds.

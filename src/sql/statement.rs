@@ -125,6 +125,7 @@ impl Shape {
     pub(super) const BEGINS_BRANCH: u32 = 1 << 22;
     pub(super) const UNSETTLES: u32 = 1 << 23;
     pub(super) const REPEATABLE: u32 = 1 << 24;
+    pub(super) const WAITS: u32 = 1 << 25;
     /// What is true of a text only if it is by each reading.
     const IN_EACH: u32 =
         Self::EMPTY | Self::SINGLE | Self::ONLY_LIFTS | Self::BEGINS_BRANCH | Self::REPEATABLE;
@@ -149,6 +150,7 @@ impl Shape {
                 | Self::COMMITS_IMPLICITLY
                 | Self::CHANGES_AUTOCOMMIT
                 | Self::KEEPS_LOCKS
+                | Self::WAITS
                 | Self::CHANGES_SCHEMA
                 | Self::XA
                 | Self::OPENS_CURSOR
@@ -252,6 +254,13 @@ impl Shape {
     #[must_use]
     pub const fn keeps_locks(self) -> bool {
         self.has(Self::KEEPS_LOCKS)
+    }
+
+    /// MySQL: one statement that takes no such locks, and calls no function that waits (`SLEEP`,
+    /// `GET_LOCK`): by its text. What a view calls isn't seen.
+    #[must_use]
+    pub const fn is_calm(self) -> bool {
+        self.single() && !self.keeps_locks() && !self.has(Self::WAITS) && !self.changes_schema()
     }
 
     /// MySQL: the session's default schema may be another one behind this program: `USE`, or
@@ -362,6 +371,7 @@ impl fmt::Debug for Shape {
             .field("commits_implicitly", &self.commits_implicitly())
             .field("changes_autocommit", &self.changes_autocommit())
             .field("keeps_locks", &self.keeps_locks())
+            .field("waits", &self.has(Self::WAITS))
             .field("changes_schema", &self.changes_schema())
             .field("xa", &self.xa())
             .field("begins_branch", &self.begins_branch())

@@ -28,6 +28,16 @@ pub(super) const SHAPES: &[&str] = &[
     "polygon",
 ];
 
+/// Functions that wait for something else than tables, rows and the processor.
+const WAITING: &[&str] = &[
+    "get_lock",
+    "master_gtid_wait",
+    "master_pos_wait",
+    "sleep",
+    "source_pos_wait",
+    "wait_for_executed_gtid_set",
+];
+
 /// What the walk needs besides the tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk<'a> {
@@ -80,8 +90,10 @@ impl Walk<'_> {
             return harmless;
         };
         match self.callee(text, last, open) {
-            Callee::Harmless if text.is(last, "get_lock") => {
-                Part { extra: Shape::KEEPS_LOCKS, ..harmless }
+            Callee::Harmless if text.is_any(last, WAITING) => {
+                let locks = text.is(last, "get_lock");
+                let extra = if locks { Shape::KEEPS_LOCKS | Shape::WAITS } else { Shape::WAITS };
+                Part { extra, ..harmless }
             }
             Callee::Harmless | Callee::Grammar => harmless,
             Callee::Writer => Part::of(StatementClass::Write),

@@ -198,6 +198,20 @@ fn shapes() {
     }
     assert!(shape("create temporary table t (a int)").keeps_locks());
     assert!(!shape("select 1").keeps_locks());
+    for text in ["select 1", "select * from t where n = ?", "select @a := 1", "show tables"] {
+        assert!(shape(text).is_calm(), "{text}");
+    }
+    for text in [
+        "select sleep(1)",
+        "select 1 from t where GET_LOCK('a', -1)",
+        "select master_pos_wait('a', 4)",
+        "select 1; select 2",
+        "lock tables t read",
+        "use d",
+        "nonsense",
+    ] {
+        assert!(!shape(text).is_calm(), "{text}");
+    }
     assert!(shape("xa start 'x'").xa() && !shape("xa recover").xa());
     assert!(shape("xa start 'x'").begins_branch() && shape("XA BEGIN X'78'").begins_branch());
     // To an engine that skips the comment it is a BEGIN.

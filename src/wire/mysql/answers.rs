@@ -43,6 +43,11 @@ impl Status {
         self.has(0x0001)
     }
 
+    /// Each statement is a transaction by itself.
+    pub(crate) const fn is_autocommit(self) -> bool {
+        self.has(0x0002)
+    }
+
     /// The rows are the parameters that a procedure gave values to.
     const fn out_parameters(self) -> bool {
         self.has(0x1000)

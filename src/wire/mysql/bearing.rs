@@ -70,6 +70,13 @@ pub(crate) fn find_all(
     Ok(found)
 }
 
+impl Bearing {
+    /// Whether the seats change as soon as nothing is leased.
+    pub(crate) const fn is_changing(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
 impl Conversation {
     /// The login showed this.
     pub(crate) fn begin_bearing(&mut self, capability: Option<Capability>) {

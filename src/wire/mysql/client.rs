@@ -339,6 +339,7 @@ impl Packet<'_, '_, '_> {
     }
 
     fn forward(&mut self, program: Program, entry: Entry, turn: Turn) -> Ruling {
+        let whole = self.is_whole();
         let conversation = &mut *self.conversation;
         let changes = program.command == Command::ChangeUser;
         let payload = match &turn {
@@ -381,6 +382,9 @@ impl Packet<'_, '_, '_> {
             conversation.inbound = Inbound::Login;
         }
         conversation.forwarded(program, entry);
+        if whole && instead.is_none() && matches!(turn, Turn::None) {
+            conversation.arm_ahead(self.payload, self.out);
+        }
         if instead.is_some() { Ruling::Drop } else { Ruling::Pass }
     }
 

@@ -93,6 +93,8 @@ pub(crate) enum Whose {
     },
     /// The guard's statement.
     Guard,
+    /// The same, for the program that comes next: sent behind the one before.
+    Ahead,
     /// The statement that undoes the guard.
     Undo,
     /// The question for the client's own read-only setting, and the answer so far.
@@ -166,7 +168,7 @@ pub(crate) struct Conversation {
     /// What the engine is answering.
     pub(crate) owed: Option<Whose>,
     /// The client's program that is, or was last.
-    program: Option<Program>,
+    pub(super) program: Option<Program>,
     pub(crate) guard: GuardState,
     pub(crate) forced: Forced,
     /// What the client is told of what was, or is being, ended by force.
@@ -391,6 +393,7 @@ impl Conversation {
 
     /// A command of the client's is forwarded.
     pub(crate) fn forwarded(&mut self, program: Program, entry: Entry) {
+        self.guard.ready &= Self::keeps_guard(&program);
         self.tracker.expect(program.command.reply());
         self.read_by = self.lexing();
         self.owed = Some(Whose::Client {
@@ -404,6 +407,7 @@ impl Conversation {
     /// Sends a statement of the proxy's own.
     pub(crate) fn run(&mut self, whose: Whose, sql: &str, to_engine: &mut BytesMut) {
         debug_assert!(!self.tracker.is_owing(), "one command at a time");
+        self.guard.ready = false;
         refusal::query(to_engine, sql, self.begun.agreed.has(bits::QUERY_ATTRIBUTES));
         self.tracker.expect(Reply::Results);
         self.owed = Some(whose);
@@ -473,7 +477,9 @@ impl Conversation {
             Some(whose) => self.guard_answered(whose, well),
             None => {}
         }
-        self.quiet(to_engine);
+        if !self.goes_on_to_ahead() {
+            self.quiet(to_engine);
+        }
     }
 
     /// Nothing is owed: leases are released by what is known (wire.md W4), or something of the

@@ -117,7 +117,8 @@ fn rule(
             conversation.result_ends();
             note_changes(conversation, head);
         }
-        Seen::FileWanted if matches!(usual, Ruling::Drop) => {
+        Seen::FileWanted if matches!(usual, Ruling::Drop) || conversation.is_armed_ahead() => {
+            // Or by what was judged to ask for none: what is behind it isn't the file.
             return Err(EngineFault("a request for a file that nobody named".to_owned()));
         }
         Seen::FileWanted => {

@@ -2,8 +2,9 @@
 //!
 //! Purpose: W15 and W17 of wire.md on MySQL and MariaDB. `SET SESSION TRANSACTION READ ONLY` goes
 //! in front of each program outside a transaction, and the program waits for the engine's OK: a
-//! guard that is cancelled must not have the program run behind it. It is undone, to the session's
-//! own value, at the first program after opening.
+//! guard that is cancelled must not have the program run behind it. It may have been sent behind
+//! the program before (`ahead.rs`). It is undone, to the session's own value, at the first program
+//! after opening.
 //!
 //! A transaction that was open before the fence can't be made read-only (facts: the setting counts
 //! from the next one). Its reads go between a savepoint and a rollback to it, so that nothing a
@@ -26,13 +27,14 @@ use crate::base::arm::{Removable, removed};
 use crate::base::{fault, limits};
 use crate::gate::admission::Guard;
 use crate::sql::{MyFlavour, StatementClass, Toggle, TxEffect};
+use crate::wire::mysql::ahead::Ahead;
 use crate::wire::mysql::conversation::{Conversation, Stand, Whose};
 use crate::wire::mysql::program::Program;
 use crate::wire::mysql::refusal::{INTERRUPTED, KILLED, READ_ONLY_SERVER, READ_ONLY_TRANSACTION};
 use crate::wire::shared::forced::Forced;
 use crate::wire::shared::outgoing::Outgoing;
 
-const SET_READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
+pub(super) const SET_READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 const SET_READ_WRITE: &str = "SET SESSION TRANSACTION READ WRITE";
 /// Whatever the session's `completion_type` is: no other transaction follows, and no goodbye.
 const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
@@ -48,11 +50,13 @@ pub(crate) struct GuardState {
     /// The client's own setting: whether its transactions are read-only.
     pub(crate) own: Toggle,
     /// The guard has set it on this session, and must undo that once writes are open.
-    on: bool,
+    pub(super) on: bool,
     /// The transaction that is open is read-only because the guard was on when it began.
     began_under: bool,
     /// It is in force for the program that begins next: the engine has said so.
-    ready: bool,
+    pub(super) ready: bool,
+    /// It was sent behind the program that runs.
+    pub(super) ahead: Ahead,
     /// The savepoint is set for the program that begins next.
     saved: bool,
     /// The engine has refused that savepoint, and would again: MariaDB does once a table of an
@@ -90,6 +94,7 @@ impl GuardState {
             on: false,
             began_under: false,
             ready: false,
+            ahead: Ahead::No,
             saved: false,
             unsavable: false,
             unwrapping: false,
@@ -278,6 +283,7 @@ impl Conversation {
     pub(crate) fn guard_answered(&mut self, whose: Whose, well: bool) {
         match whose {
             Whose::Guard => self.guard.ready = well && self.stand == Stand::Outside,
+            Whose::Ahead => self.ahead_answered(well),
             Whose::Savepoint => {
                 self.guard.saved = well && self.stand == Stand::Inside { read_only: false };
             }
@@ -296,9 +302,9 @@ impl Conversation {
             | Whose::WhichSchema
             | Whose::Client { .. } => {}
         }
-        if !well {
+        if !well && whose != Whose::Ahead {
             self.guard.tries += 1;
-        } else if !matches!(whose, Whose::Ping | Whose::Cursor) {
+        } else if well && !matches!(whose, Whose::Ping | Whose::Cursor) {
             self.guard.tries = 0;
         }
         let spent = self.guard.tries >= limits::GUARD_TRIES_MAX;

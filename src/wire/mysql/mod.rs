@@ -1,11 +1,12 @@
 //! The MySQL relay: packets forwarded as the bytes they are, statements under a lease.
 //!
 //! Reading order: `frame`, `capabilities`, `commands`, `answers`, `attributes`, `prepared`,
-//! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `forced`, `bearing` and
-//! `effects`,
+//! `program`, `seats`, `refusal`, `conversation` with its parts `guard`, `ahead`, `forced`,
+//! `bearing` and `effects`,
 //! then the two directions `client` and `engine`, then the parts that do I/O: `startup`, `own_key`,
 //! `auth`, `endpoint`, `login_text`, `relay`, `session`.
 
+pub(crate) mod ahead;
 pub(crate) mod answers;
 pub(crate) mod attributes;
 pub(crate) mod auth;

@@ -273,7 +273,7 @@ impl Relay {
                 return Poll::Ready(end);
             }
             if self.end.is_none() {
-                if to_client_clear && self.engine.reads && !engine_quiet {
+                if (to_client_clear || self.awaits_ahead()) && self.engine.reads && !engine_quiet {
                     engine_quiet = !self.read_engine(cx, desk);
                     progress |= !engine_quiet;
                 }
@@ -308,6 +308,14 @@ impl Relay {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// The engine's word on a guard is read in front of a client that doesn't take its answers: of
+    /// these there are no more by then.
+    fn awaits_ahead(&self) -> bool {
+        self.conversation.awaits_ahead()
+            && self.engine.rest.bytes == 0
+            && self.client.pending.len() < limits::SCRATCH_BYTES
     }
 
     fn poll_cancel(&mut self, cx: &mut Context<'_>) -> bool {

@@ -137,6 +137,15 @@ impl Seats {
         self.leases().any(|lease| lease.stamp().writer)
     }
 
+    /// Whether all that runs are guarded reads, by each lease.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.is_holding()
+            && self
+                .leases()
+                .map(Lease::stamp)
+                .all(|stamp| stamp.running == Running::Guarded && !stamp.writer && !stamp.stream)
+    }
+
     /// Whether every gate that this session holds a lease of, and the default schema's, is open
     /// and of the lease's own generation.
     pub(crate) fn is_at_ease(&self) -> bool {

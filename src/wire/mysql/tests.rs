@@ -32,6 +32,7 @@ use crate::wire::shared::forced::{Action, Forced};
 use crate::wire::shared::outgoing::Outgoing;
 use crate::wire::shared::peer::behind;
 
+mod ahead;
 mod capability;
 mod forced;
 mod guard;
@@ -82,6 +83,11 @@ fn command(opcode: u8, argument: &[u8]) -> Vec<u8> {
 
 fn query(sql: &str) -> Vec<u8> {
     command(3, sql.as_bytes())
+}
+
+/// A program with the guard for the next one behind it.
+fn armed(program: &[u8]) -> Vec<u8> {
+    [program, &query(GUARD)].concat()
 }
 
 fn prepare(sql: &str) -> Vec<u8> {
@@ -298,6 +304,16 @@ impl Stage {
         assert_eq!(self.sent(), query(GUARD));
         self.engine(&ok(IDLE));
         assert!(self.said().is_empty(), "what the guard is answered isn't the client's");
+    }
+
+    /// A guarded read that went out with the guard for the next one behind it, and both answers.
+    fn reads_ahead(&mut self, program: &[u8], answer: &[u8]) {
+        assert_eq!(self.sent(), armed(program));
+        self.engine(answer);
+        assert!(self.holds() && self.conversation.must_wait(), "the guard is owed");
+        self.engine(&ok(IDLE));
+        assert_eq!(self.said(), answer, "what the guard is answered isn't the client's");
+        assert!(!self.holds());
     }
 
     fn holds(&self) -> bool {

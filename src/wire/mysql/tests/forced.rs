@@ -77,8 +77,8 @@ fn a_program_that_waits_for_the_fences_lock_gets_the_fences_code() {
         stage.conversation.cancel_delivered(&mut stage.to_engine);
         stage.engine(&err(1, 1317, "interrupted"));
         assert_eq!(stage.told(), (9701, 1));
-        assert_eq!(stage.sent(), ping());
         stage.engine(&ok(IDLE));
+        assert!(stage.sent().is_empty() && stage.said().is_empty());
         assert_eq!(stage.conversation.forced, Forced::No);
         assert!(!stage.holds());
     });

@@ -175,9 +175,7 @@ fn w17_the_clients_own_setting_is_lifted_between_transactions_and_the_guard_stay
             stage.said();
             stage.client(&query("select * from v"));
             stage.guarded(false);
-            assert_eq!(stage.sent(), query("select * from v"));
-            stage.engine(&rows(b"1", IDLE));
-            stage.said();
+            stage.reads_ahead(&query("select * from v"), &rows(b"1", IDLE));
             stage.open();
             stage.client(&query("insert into t values (1)"));
             assert_eq!(stage.sent(), query(UNDO), "the client's own is off");

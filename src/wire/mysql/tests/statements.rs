@@ -17,15 +17,19 @@ fn w11_prepared_before_the_fence_refused_under_it() {
             assert_eq!(stage.told(), (if id == 1 { 9701 } else { 9708 }, 1));
         }
         stage.client(&execute(2));
-        stage.guarded(true);
-        assert_eq!(stage.sent(), execute(2));
-        stage.engine(&ok(IDLE));
-        stage.said();
-        stage.client(&execute(u32::MAX));
+        assert_eq!(stage.sent(), query(ASK));
+        stage.engine(&rows(b"0", IDLE));
         stage.guarded(false);
-        assert_eq!(stage.sent(), execute(u32::MAX));
-        stage.engine(&ok(IDLE));
-        stage.said();
+        stage.reads_ahead(&execute(2), &ok(IDLE));
+        stage.client(&execute(u32::MAX));
+        if stage.chunk > 1 {
+            stage.reads_ahead(&execute(u32::MAX), &ok(IDLE));
+        } else {
+            // Forwarded before the rest of it was there, it has no guard behind it.
+            assert_eq!(stage.sent(), execute(u32::MAX));
+            stage.engine(&ok(IDLE));
+            stage.said();
+        }
         // The engine isn't asked to prepare a write either.
         stage.client(&prepare("delete from t"));
         assert!(stage.sent().is_empty());
@@ -46,17 +50,13 @@ fn a_reset_undoes_the_guard_and_forgets_statements() {
         stage.close();
         stage.client(&query("select 1"));
         stage.guarded(true);
-        stage.sent();
-        stage.engine(&rows(b"1", IDLE));
-        stage.said();
+        stage.reads_ahead(&query("select 1"), &rows(b"1", IDLE));
         stage.run(&reset, &ok(IDLE));
         stage.client(&execute(1));
         assert_eq!(stage.told(), (9708, 1));
         stage.client(&query("select 1"));
         stage.guarded(true);
-        stage.sent();
-        stage.engine(&rows(b"1", IDLE));
-        stage.said();
+        stage.reads_ahead(&query("select 1"), &rows(b"1", IDLE));
         stage.run(&reset, &ok(IDLE));
         stage.open();
         stage.run(&query("insert into t values (1)"), &ok(IDLE));
