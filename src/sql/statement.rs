@@ -257,7 +257,7 @@ impl Shape {
     }
 
     /// MySQL: one statement that takes no such locks, and calls no function that waits (`SLEEP`,
-    /// `GET_LOCK`): by its text. What a view calls isn't seen.
+    /// `GET_LOCK`): by its text. What a view calls isn't seen, nor a wait for a table.
     #[must_use]
     pub const fn is_calm(self) -> bool {
         self.single() && !self.keeps_locks() && !self.has(Self::WAITS) && !self.changes_schema()

@@ -11,10 +11,11 @@
 //! This is the one place where two commands are with the engine. Both engines leave the second one
 //! where it is until the first is answered: in plaintext, over TLS, in a pool of threads, behind
 //! errors, kills, timeouts and answers that nobody takes (tried; compression is never agreed on).
-//! But a program that reads from its client would take the guard for what it asked for, and one
-//! that waits wouldn't see its client go away: an engine looks whether there is anything to read.
-//! So nothing is sent behind these, nor behind what is longer than an engine reads at least: it
-//! would close the connection with the guard unread, and the reset could overtake its error.
+//! But a program that reads from its client would take the guard for what it asked for: nothing is
+//! sent behind these. Nor behind what is longer than an engine reads at least: it would close the
+//! connection with the guard unread, and the reset could overtake its error. And an engine that
+//! waits wouldn't see its client go away: it looks whether there is anything to read. Nothing is
+//! sent behind a text that says that it waits, and the relay has other reads killed in the end.
 //!
 //! Pure; part of `conversation.rs`. It judges no statement.
 

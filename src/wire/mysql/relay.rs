@@ -80,6 +80,8 @@ pub(crate) struct Relay {
     impatient: bool,
     broken: Option<String>,
     shut: bool,
+    /// The client has gone away, and the engine was asked to kill what it has running.
+    abandoned: bool,
     end: Option<End>,
     cancel: Option<oneshot::Receiver<()>>,
     canceller: Canceller,
@@ -121,6 +123,7 @@ impl Relay {
             impatient: false,
             broken: None,
             shut: false,
+            abandoned: false,
             end: None,
             cancel: None,
             late: Late::default(),
@@ -375,6 +378,9 @@ impl Relay {
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
         }
+        if !self.client.reads {
+            self.after_step_abandoned();
+        }
         if self.full && !self.client.writes {
             // Nor the ones that are still to be made, to commands that were refused.
             self.full = false;
@@ -386,6 +392,18 @@ impl Relay {
         if !self.engine.reads && self.end.is_none() {
             self.end = Some(End::Done);
         }
+    }
+
+    /// An engine that has a guard to read takes a client for there that has gone, in whatever it
+    /// waits for: a lock, a SLEEP that no text shows. So the read in front of it is killed, once.
+    /// There is no transaction that this could end, and nothing of the client's comes behind it.
+    fn after_step_abandoned(&mut self) {
+        let goes_on = self.conversation.is_armed_ahead() && self.broken.is_none();
+        if goes_on && !self.abandoned {
+            // Whether it was delivered changes nothing here.
+            drop((self.canceller)());
+        }
+        self.abandoned = goes_on;
     }
 
     /// Nothing of a held program was forwarded: it goes with its client, and where the client's

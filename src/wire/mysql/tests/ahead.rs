@@ -157,6 +157,8 @@ fn others() -> Vec<Vec<u8>> {
         "select * from t where sleep(1) or get_lock('a', -1)",
         "select master_pos_wait('a', 4)",
         "kill query 7",
+        "execute sleeping",
+        "execute nobody",
     ];
     let mut all: Vec<_> = texts.into_iter().map(query).collect();
     all.extend([
@@ -180,6 +182,7 @@ fn w17_no_guard_is_sent_behind_what_may_not_leave_the_session_as_it_is() {
     for program in others() {
         let mut stage = Stage::new(1 << 25);
         stage.run(&prepare("select 1"), &prepared(1));
+        stage.run(&query("prepare sleeping from 'select sleep(600)'"), &ok(IDLE));
         ready(&mut stage);
         stage.client(&program);
         let sent = stage.sent();

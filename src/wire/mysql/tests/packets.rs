@@ -19,6 +19,41 @@ fn a_file_passes_until_its_empty_packet() {
     });
 }
 
+/// What the proxy says in the middle of a result has the number that its client expects.
+#[test]
+fn w22_rows_that_were_stepped_over_count() {
+    let answer = rows(b"1", IDLE);
+    let (rows, _) = answer.split_at(answer.len() - packet(5, &[0; 5]).len());
+    each(|stage| {
+        stage.client(&query("select 1"));
+        stage.engine(rows);
+        assert_eq!(stage.said(), rows);
+        assert_eq!(stage.conversation.next_sequence(), 5);
+    });
+}
+
+/// Behind a value that the engine may have refused unasked an error isn't taken for a FETCH's, be
+/// it behind no row or behind some: these show that the FETCH is what is answered.
+#[test]
+fn w22_an_unasked_error_is_looked_for_in_front_of_rows_only() {
+    let long = command(0x18, &[1, 0, 0, 0, 0, 0, b'x']);
+    let fetch = command(0x1c, &[1, 0, 0, 0, 1, 0, 0, 0]);
+    let begun = || {
+        let mut stage = Stage::new(1 << 20);
+        stage.run(&prepare("select ?"), &prepared(1));
+        stage.client(&[long.clone(), fetch.clone()].concat());
+        stage
+    };
+    let refused = err(1, 1835, "Malformed communication packet");
+    begun().faults(&refused);
+    let mut stage = begun();
+    let row = packet(1, b"\0\0\x011");
+    stage.engine(&row);
+    assert_eq!(stage.said(), row);
+    stage.engine(&err(2, 1835, "Malformed communication packet"));
+    assert_eq!(stage.told(), (1835, 2));
+}
+
 #[test]
 fn a_long_refused_command_is_answered_behind_its_last_packet() {
     let mut stage = Stage::new(1 << 20);
