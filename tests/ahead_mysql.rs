@@ -162,7 +162,7 @@ fn a_session_under_a_rain_of_kills_writes_nothing_while_the_fence_stands(flavour
     };
     std::thread::scope(|scope| {
         let _ends = Ends(&stop);
-        // A kill for each program, if not for each guard: a guard that is never taken ends a session.
+        // A kill for each program, if not for each guard: one that is never taken ends a session.
         let (told, tells) = mpsc::sync_channel::<()>(1);
         scope.spawn(|| {
             let told = told;
@@ -211,8 +211,8 @@ impl Drop for Ends<'_> {
 }
 
 /// An engine looks every few seconds whether there is anything to read from the client of what
-/// sleeps or waits for a lock; a guard would be that. By the text none is sent behind some of these,
-/// and behind the others the proxy has them killed.
+/// sleeps or waits for a lock; a guard would be that. By the text none is sent behind some of
+/// these, and the others the proxy has killed.
 fn a_client_that_went_away_is_missed_by_what_waits(flavour: MyFlavour) {
     let rig = Rig::new(flavour, false);
     let mut holder = MyWire::connect(rig.cluster.port(), "wire", &rig.db);
