@@ -15,8 +15,9 @@ use super::auth::{Bridge, Exchange};
 use super::capabilities::{self as bits, Capabilities};
 use super::client::{self, Desk, Rest, Stop};
 use super::conversation::{Begun, Conversation, Whose};
+use super::guard::SET_READ_ONLY;
 use super::startup::{self, Login};
-use super::{engine, frame};
+use super::{engine, frame, refusal};
 use crate::base::ids::{Generation, Namespace, SessionId};
 use crate::fence::record::InFlight;
 use crate::fence::verdict::Overlay;
@@ -210,8 +211,24 @@ fn fed(mut session: Session, bytes: &[u8], size: usize, feed: fn(&mut Session, &
     session.outcome()
 }
 
+/// The same without the guard's statements: behind a read that came whole the next one's goes out
+/// at once, and else in front of that one, or never.
+fn without_guards((sent, told, ended): &Outcome, agreed: u32) -> Outcome {
+    let mut guard = BytesMut::new();
+    refusal::query(&mut guard, SET_READ_ONLY, agreed & bits::QUERY_ATTRIBUTES != 0);
+    let (mut rest, mut left) = (&sent[..], BytesMut::new());
+    while let Some((first, behind)) = rest.split_first() {
+        rest = rest.strip_prefix(&guard[..]).unwrap_or_else(|| {
+            left.extend_from_slice(&[*first]);
+            behind
+        });
+    }
+    (left, told.clone(), ended.clone())
+}
+
 /// What a client's bytes come to doesn't depend on how they are cut, with an open gate and with a
-/// closed one, and no command waits for ever where the engine answers.
+/// closed one (but for when guards are set), and no command waits for ever where the engine
+/// answers.
 ///
 /// # Errors
 /// The property that doesn't hold.
@@ -220,8 +237,11 @@ pub fn frames(data: &[u8]) -> Result<(), String> {
     let (size, agreed) = chosen(*first);
     for open in [true, false] {
         let session = || Session::new(open, agreed).ok_or("no session");
-        let whole = fed(session()?, bytes, bytes.len(), Session::client);
-        let cut = fed(session()?, bytes, size, Session::client);
+        let mut whole = fed(session()?, bytes, bytes.len(), Session::client);
+        let mut cut = fed(session()?, bytes, size, Session::client);
+        if !open {
+            (whole, cut) = (without_guards(&whole, agreed), without_guards(&cut, agreed));
+        }
         same("a client's", size, &whole, &cut)?;
         if let Some(why) = whole.2.as_ref().filter(|why| !why.starts_with(BROKEN)) {
             return Err(format!("a client alone can't do that: {why}"));
