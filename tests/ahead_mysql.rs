@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use serde_json::json;
 use support::my_wire::packets;
-use support::proxy::uuid;
 use support::{Engine, MyCluster, MyFlavour, MyWire, Proxy, ProxyOptions, on_both, poll};
 
 /// Only a fault lets a wait last as long.
@@ -69,16 +67,11 @@ impl Rig {
     }
 
     fn fence(&self) -> String {
-        let operation = uuid();
-        let policy = json!({ "deadline_ms": 30_000, "on_deadline": "fail" });
-        let (status, body) = self.proxy.acquire(&self.namespace(), &operation, &uuid(), &policy);
-        assert_eq!(status, 200, "{body:#}");
-        operation
+        self.proxy.fence(&self.namespace())
     }
 
     fn unfence(&self, operation: &str) {
-        let (status, body) = self.proxy.release(&self.namespace(), operation, &uuid());
-        assert_eq!(status, 200, "{body:#}");
+        self.proxy.unfence(&self.namespace(), operation);
     }
 
     /// How often the view has written.

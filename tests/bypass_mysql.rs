@@ -101,17 +101,12 @@ impl<'a> Rig<'a> {
         self.proxy.acquire(&self.namespace(), operation, &uuid(), policy)
     }
 
-    /// Raises the write fence and waits for its acknowledgement.
     fn fence(&self) -> String {
-        let operation = uuid();
-        let (status, body) = self.try_fence(&operation, &policy(30_000, "fail"));
-        assert_eq!(status, 200, "{body:#}");
-        operation
+        self.proxy.fence(&self.namespace())
     }
 
     fn unfence(&self, operation: &str) {
-        let (status, body) = self.proxy.release(&self.namespace(), operation, &uuid());
-        assert_eq!(status, 200, "{body:#}");
+        self.proxy.unfence(&self.namespace(), operation);
     }
 
     /// Every row there is, and what was logged.

@@ -47,6 +47,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Whether a guarded read runs under it, and nothing that may write or streams.
+    #[must_use]
+    pub const fn is_guarded_read(self) -> bool {
+        matches!(self.running, Running::Guarded) && !self.writer && !self.stream
+    }
+
     const fn pack(self) -> u64 {
         let kind = if self.writer { WRITER } else { READER };
         let running = match self.running {

@@ -418,6 +418,24 @@ impl Proxy {
         self.command(namespace, "source/release-write-fence", &body)
     }
 
+    /// Raises the write fence with half a minute for its drain, and waits for its acknowledgement.
+    /// Answers the operation.
+    #[track_caller]
+    pub fn fence(&self, namespace: &str) -> String {
+        let operation = uuid();
+        let policy = json!({ "deadline_ms": 30_000, "on_deadline": "fail" });
+        let (status, body) = self.acquire(namespace, &operation, &uuid(), &policy);
+        assert_eq!(status, 200, "{body:#}");
+        operation
+    }
+
+    /// Lifts it.
+    #[track_caller]
+    pub fn unfence(&self, namespace: &str, operation: &str) {
+        let (status, body) = self.release(namespace, operation, &uuid());
+        assert_eq!(status, 200, "{body:#}");
+    }
+
     /// Any command, with the body as given.
     pub fn command(&self, namespace: &str, route: &str, body: &Value) -> (u16, Value) {
         self.admin("POST", &format!("/v1/namespaces/{namespace}/fence/{route}"), body)

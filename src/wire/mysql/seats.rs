@@ -139,11 +139,7 @@ impl Seats {
 
     /// Whether all that runs are guarded reads, by each lease.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.is_holding()
-            && self
-                .leases()
-                .map(Lease::stamp)
-                .all(|stamp| stamp.running == Running::Guarded && !stamp.writer && !stamp.stream)
+        self.is_holding() && self.leases().all(|lease| lease.stamp().is_guarded_read())
     }
 
     /// Whether every gate that this session holds a lease of, and the default schema's, is open

@@ -21,7 +21,6 @@ use crate::base::arm::{Removable, removed};
 use crate::base::fault;
 use crate::base::limits;
 use crate::gate::admission::Guard;
-use crate::gate::slot::Running;
 use crate::wire::pg::conversation::{Conversation, Forced, Mode};
 use crate::wire::pg::owed::{Entry, Whose};
 use crate::wire::pg::own_setting::SET_READ_ONLY;
@@ -131,10 +130,7 @@ impl Conversation {
 
     fn may_arm_ahead(&self) -> bool {
         let idle = self.status == Status::Idle && !self.implicit && !self.doubted;
-        let guarded = self.lease.as_ref().is_some_and(|lease| {
-            let stamp = lease.stamp();
-            stamp.running == Running::Guarded && !stamp.writer && !stamp.stream
-        });
+        let guarded = self.lease.as_ref().is_some_and(|lease| lease.stamp().is_guarded_read());
         // Behind a change of the seat the next program may have none.
         let seated = self.seat.capability().is_none() && !self.bearing.must_wait();
         idle && guarded
