@@ -48,7 +48,7 @@ fn a_read_that_waits_for_the_lock_is_stopped_and_its_session_lives(flavour: MyFl
         // The statement alone was stopped, and this was no forced rollback.
         assert_eq!(older.query("SELECT count(*) FROM t").ok().cell(), "1");
     }
-    let told = "a read tries to write under the fence; it is stopped";
+    let told = "a read waits for a table as one that writes does; it is stopped";
     let log = std::fs::read_to_string(site.proxy.log_file()).unwrap();
     let of_ours = |line: &&str| line.contains(told) && line.contains(&site.namespace());
     assert_eq!(log.lines().filter(of_ours).count(), 2, "who stops it says so");

@@ -58,7 +58,7 @@ pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
         for slot in slots.iter().filter(|slot| waiting.contains(&slot.engine_pid())) {
             tracing::info!(
                 namespace = %gate.namespace(), session = %slot.id(),
-                "a read tries to write under the fence; it is stopped"
+                "a read waits for a table as one that writes does; it is stopped"
             );
             slot.order(Order::STOP_WRITING, gate.word().generation());
             stopped.insert(slot.engine_pid());
