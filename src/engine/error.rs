@@ -87,13 +87,21 @@ impl EngineError {
     }
 }
 
+/// What to do about so many who held locks.
+fn way_out(blockers: usize) -> String {
+    match blockers {
+        0 => "nobody was found holding locks just after; wait".to_owned(),
+        found => format!("{found} found holding locks; end them or wait"),
+    }
+}
+
 /// Why the engine lock wasn't taken, or is gone.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LockError {
     /// Others hold locks on the tables: writers that have not ended, prepared ones included.
     #[error(
-        "the engine lock on {namespace} was not granted in time; {} found holding locks; \
-         end them or wait, then try again", blockers.len()
+        "the engine lock on {namespace} was not granted in time; {}, then try again",
+        way_out(blockers.len())
     )]
     Busy {
         /// The namespace, as text.
@@ -141,4 +149,19 @@ pub enum LockError {
     /// The engine couldn't be asked.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_not_granted_names_a_way_out_that_is_there() {
+        let namespace = "old/app".to_owned();
+        let nobody = LockError::Busy { namespace, blockers: Vec::new() }.to_string();
+        assert!(
+            nobody.ends_with("nobody was found holding locks just after; wait, then try again")
+        );
+        assert_eq!(way_out(2), "2 found holding locks; end them or wait");
+    }
 }

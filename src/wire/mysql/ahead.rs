@@ -63,7 +63,7 @@ impl Conversation {
         }
     }
 
-    fn may_arm_ahead(&self, payload: &[u8]) -> bool {
+    pub(super) fn may_arm_ahead(&self, payload: &[u8]) -> bool {
         // With autocommit off a read begins a transaction, and the guard would be set in it.
         let outside = self.stand == Stand::Outside && self.status.is_autocommit();
         let guarded =

@@ -21,6 +21,8 @@
 //!
 //! Pure; part of `conversation.rs`.
 
+use std::sync::OnceLock;
+
 use bytes::BytesMut;
 
 use crate::base::arm::{Removable, removed};
@@ -46,7 +48,7 @@ pub(crate) const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 pub(crate) struct GuardState {
     flavour: MyFlavour,
     /// A name that no client guesses.
-    savepoint: String,
+    savepoint: OnceLock<String>,
     /// The client's own setting: whether its transactions are read-only.
     pub(crate) own: Toggle,
     /// The guard has set it on this session, and must undo that once writes are open.
@@ -89,7 +91,7 @@ impl GuardState {
     pub(crate) fn new(flavour: MyFlavour) -> Self {
         Self {
             flavour,
-            savepoint: format!("fencewire_{}", uuid::Uuid::new_v4().simple()),
+            savepoint: OnceLock::new(),
             own: Toggle::Unknown,
             on: false,
             began_under: false,
@@ -103,6 +105,11 @@ impl GuardState {
             tries: 0,
             failed: false,
         }
+    }
+
+    /// The savepoint's name, random per session. Most sessions end without one.
+    fn savepoint(&self) -> &str {
+        self.savepoint.get_or_init(|| format!("fencewire_{}", uuid::Uuid::new_v4().simple()))
     }
 
     /// The session was reset: its settings are the engine's defaults.
@@ -228,7 +235,7 @@ impl Conversation {
                 if std::mem::take(&mut self.guard.unsavable) {
                     return Armed::Never;
                 }
-                (Whose::Savepoint, format!("SAVEPOINT {}", self.guard.savepoint))
+                (Whose::Savepoint, format!("SAVEPOINT {}", self.guard.savepoint()))
             }
         };
         out.inject(|buffer| self.run(whose, &sql, buffer));
@@ -266,7 +273,7 @@ impl Conversation {
         } else if self.guard.tries < limits::UNWRAP_TRIES_MAX {
             // At the fault point it is another savepoint, which the engine doesn't know.
             let there = fault::point("wire.unwrap").is_ok();
-            let name = if there { &self.guard.savepoint } else { "fencewire_injected" };
+            let name = if there { self.guard.savepoint() } else { "fencewire_injected" };
             let sql = format!("ROLLBACK TO SAVEPOINT {name}");
             self.run(Whose::Unwrap, &sql, to_engine);
         } else {

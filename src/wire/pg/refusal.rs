@@ -3,6 +3,8 @@
 //! Purpose: builds the bytes with pgwire's message types, so that no layout is written twice.
 //! Rules W8, W9, W16 of wire.md. Used by the relay and the startup. It decides nothing.
 
+use std::sync::OnceLock;
+
 use bytes::BytesMut;
 use pgwire::messages::Message;
 use pgwire::messages::extendedquery::{Bind, Close, Execute, Parse, Sync};
@@ -184,20 +186,24 @@ impl Status {
 /// A statement that can't succeed, and by which it is known again in the engine's error (W9).
 ///
 /// The token is random per session and never shown to the client, so no client can make an error
-/// that is taken for the stand-in's.
+/// that is taken for the stand-in's. It is made when it is first needed: most sessions end without.
 #[derive(Debug)]
 pub(crate) struct StandIn {
-    token: String,
+    token: OnceLock<String>,
 }
 
 impl StandIn {
     /// A fresh one.
-    pub(crate) fn fresh() -> Self {
-        Self { token: format!("fencewire_{}", uuid::Uuid::new_v4().simple()) }
+    pub(crate) const fn fresh() -> Self {
+        Self { token: OnceLock::new() }
+    }
+
+    fn token(&self) -> &str {
+        self.token.get_or_init(|| format!("fencewire_{}", uuid::Uuid::new_v4().simple()))
     }
 
     fn sql(&self, denial: Denial) -> String {
-        format!("{} a fence refused this statement ({})", self.token, denial.sqlstate())
+        format!("{} a fence refused this statement ({})", self.token(), denial.sqlstate())
     }
 
     /// Appends it as a simple query.
@@ -207,14 +213,14 @@ impl StandIn {
 
     /// Appends it as a Parse. It has a name, so that the client's unnamed statement stays.
     pub(crate) fn as_parse(&self, out: &mut BytesMut, denial: Denial) {
-        put(out, &Parse::new(Some(self.token.clone()), self.sql(denial), Vec::new()));
+        put(out, &Parse::new(Some(self.token().to_owned()), self.sql(denial), Vec::new()));
     }
 
     /// Appends a statement of the proxy's own as a pipeline up to its Sync. Unlike a simple query
     /// it leaves the client's unnamed statement and portal as they are. It closes its own names
     /// before and behind, because an attempt that failed half-way may have left one.
     pub(crate) fn as_pipeline(&self, out: &mut BytesMut, sql: &str) {
-        let name = || Some(self.token.clone());
+        let name = || Some(self.token().to_owned());
         let close = |out: &mut BytesMut| {
             put(out, &Close::new(b'P', name()));
             put(out, &Close::new(b'S', name()));
@@ -231,7 +237,7 @@ impl StandIn {
     /// and this one's ends with the Sync. If it fails half-way its name may be left, which
     /// [`StandIn::as_pipeline`] closes.
     pub(crate) fn as_short_pipeline(&self, out: &mut BytesMut, sql: &str) {
-        let name = || Some(self.token.clone());
+        let name = || Some(self.token().to_owned());
         put(out, &Parse::new(name(), sql.to_owned(), Vec::new()));
         put(out, &Bind::new(None, name(), Vec::new(), Vec::new(), Vec::new()));
         put(out, &Execute::new(None, 0));
@@ -239,10 +245,11 @@ impl StandIn {
         put(out, &Sync::new());
     }
 
-    /// Whether an ErrorResponse body is this stand-in's.
+    /// Whether an ErrorResponse body is this stand-in's. None is that was never sent.
     pub(crate) fn caused(&self, error: &[u8]) -> bool {
+        let Some(token) = self.token.get() else { return false };
         field(error, b'C') == Some(SYNTAX_SQLSTATE.as_bytes())
-            && error.windows(self.token.len()).any(|window| window == self.token.as_bytes())
+            && error.windows(token.len()).any(|window| window == token.as_bytes())
     }
 }
 
@@ -304,9 +311,11 @@ mod tests {
     #[test]
     fn only_its_own_token_counts() {
         let (mine, other) = (StandIn::fresh(), StandIn::fresh());
-        let body = format!("SERROR\0C42601\0Msyntax error at or near \"{}\"\0\0", mine.token);
+        let body = format!("SERROR\0C42601\0Msyntax error at or near \"{}\"\0\0", mine.token());
         assert!(mine.caused(body.as_bytes()));
-        assert!(!other.caused(body.as_bytes()));
+        assert!(!other.caused(body.as_bytes()), "never sent");
+        assert_ne!(mine.token(), other.token());
+        assert!(!other.caused(body.as_bytes()), "another's");
         let wrong = body.replace("42601", "42P01");
         assert!(!mine.caused(wrong.as_bytes()));
     }

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::base::limits;
-use crate::wire::mysql::conversation::{Stand, Whose};
+use crate::sql::Toggle;
+use crate::wire::mysql::answers::Status;
+use crate::wire::mysql::conversation::{Inbound, SchemaTold, Stand, Whose};
+use crate::wire::mysql::standing::Branch;
 use crate::wire::shared::forced::Action;
 
 /// A session under a fence that has read once: the guard for its next program is confirmed.
@@ -251,6 +254,55 @@ fn w17_what_stands_around_a_program_speaks_against_a_guard_behind_it_too() {
         stage.guarded(true);
         assert_eq!(stage.sent(), query("select * from b.t"));
     });
+}
+
+/// What may stand around a program, each alone. Some of it can't come about behind a guarded read
+/// as far as is known; the decision doesn't lean on that.
+#[test]
+fn w17_each_thing_around_a_program_speaks_against_a_guard_behind_it_by_itself() {
+    type Around = (&'static str, fn(&mut Stage));
+    let arounds: [Around; 17] = [
+        ("a transaction is open", |s| s.conversation.stand = Stand::Inside { read_only: true }),
+        ("nobody knows", |s| s.conversation.stand = Stand::Unknown),
+        ("autocommit is off", |s| s.conversation.status = Status(0)),
+        ("nothing runs", |s| s.conversation.owed = None),
+        ("the proxy's own runs", |s| s.conversation.owed = Some(Whose::Ping)),
+        ("it isn't guarded", |s| owe(s, false, false)),
+        ("it is wrapped", |s| owe(s, true, true)),
+        ("an XA transaction", |s| s.conversation.xa = true),
+        ("a branch", |s| s.conversation.branch = Branch::Begun),
+        ("a branch that failed", |s| s.conversation.branch = Branch::Failed),
+        ("a file comes in", |s| s.conversation.inbound = Inbound::File(2)),
+        ("it is read-only by itself", |s| s.conversation.guard.own = Toggle::On),
+        ("nobody knows whether it is", |s| s.conversation.guard.own = Toggle::Unknown),
+        ("it is being forced", |s| s.conversation.forced = Forced::RolledBack { told: false }),
+        ("the default schema isn't known", |s| s.conversation.lost = true),
+        ("the guard has failed", |s| s.conversation.guard.failed = true),
+        ("writes are open", |s| s.open()),
+    ];
+    let read = query("select 1");
+    let reading = || {
+        let mut stage = Stage::new(1 << 25);
+        ready(&mut stage);
+        stage.client(&read);
+        assert_eq!(stage.sent(), armed(&read));
+        stage
+    };
+    assert!(reading().conversation.may_arm_ahead(&read[4..]), "control arm");
+    for (what, comes) in arounds {
+        let mut stage = reading();
+        comes(&mut stage);
+        let arms = stage.conversation.may_arm_ahead(&read[4..]);
+        assert!(!arms, "VIOLATION: a guard is sent ahead though {what}");
+    }
+    let most = vec![0; limits::GUARD_AHEAD_PROGRAM_BYTES_MAX];
+    assert!(reading().conversation.may_arm_ahead(&most));
+    assert!(!reading().conversation.may_arm_ahead(&[&most[..], b"x"].concat()));
+}
+
+fn owe(stage: &mut Stage, guarded: bool, wrapped: bool) {
+    let schema_told = SchemaTold::Nothing;
+    stage.conversation.owed = Some(Whose::Client { guarded, wrapped, schema_told });
 }
 
 /// A confirmed guard is of the command that comes next, unless that one runs nothing.
