@@ -423,8 +423,12 @@ fn acceptance_07_a_running_statement_is_cancelled_and_its_client_told() {
     let mut block = site.client();
     block.query("BEGIN; INSERT INTO t VALUES (2)").ok();
     block.send_raw(&query(&insert));
-    site.wait_at_latch(alone.backend_pid());
-    site.wait_at_latch(block.backend_pid());
+    // A read of before the fence has no guard: it may be a function that writes.
+    let mut reader = site.client();
+    reader.send_raw(&query(&format!("SELECT count(*) FROM t, {}", Latch::WAIT)));
+    for waiting in [&alone, &block, &reader] {
+        site.wait_at_latch(waiting.backend_pid());
+    }
 
     let answer = site.acquire(&site.acquire_body(&uuid(), &force_after(100)));
     applied(&answer);
@@ -432,6 +436,9 @@ fn acceptance_07_a_running_statement_is_cancelled_and_its_client_told() {
     assert_eq!(alone.until_ready().status, 'I');
     block.expect_error("ZF009");
     assert_eq!(block.until_ready().status, 'E');
+    reader.expect_error("ZF009");
+    assert_eq!(reader.until_ready().status, 'I');
+    reader.query("SELECT count(*) FROM t").ok();
     let answer = block.query("COMMIT");
     let tags = answer.tags();
     assert!(!tags.contains(&"COMMIT".to_owned()), "{answer:?}");

@@ -12,7 +12,7 @@ mod support;
 use std::time::Duration;
 
 use acceptance::{Site, metric};
-use history::check::{Change, LogRow, check};
+use history::check::{Change, LogRow, READ, check};
 use history::lane::{self, Plan};
 use history::{Attempt, End, Fence};
 use support::{Options, PgCluster, Proxy};
@@ -48,6 +48,7 @@ fn fence() -> Fence {
         log_end: 2000,
         releasing: at(200),
         released: at(210),
+        forces: false,
         plan: "planted".to_owned(),
     }
 }
@@ -119,5 +120,29 @@ fn the_checker_reports_each_kind_of_violation_and_nothing_else() {
         } else {
             assert!(found.iter().any(|v| v.contains(expected)), "{expected}: {found:?}");
         }
+    }
+}
+
+#[test]
+fn the_checker_has_reads_fail_only_where_force_ends_one_of_before_the_fence() {
+    let read = |begun, ended, end| Attempt {
+        kind: READ,
+        ids: vec![],
+        committing: None,
+        ..attempt(begun, ended, end)
+    };
+    let cases = [
+        (read(50, 140, refused("ZF009")), true, false),
+        (read(50, 140, refused("ZF009")), false, true),
+        (read(115, 140, refused("ZF009")), true, true),
+        (read(50, 90, refused("ZF009")), true, true),
+        (read(50, 140, refused("ZF001")), true, true),
+        (read(50, 140, End::Lost("08007".into())), true, true),
+    ];
+    for (attempt, forces, wrong) in cases {
+        let fence = Fence { forces, ..fence() };
+        let found = check(std::slice::from_ref(&attempt), &[fence], &[], &[]).violations;
+        let told = found.iter().any(|v| v.contains("a read failed"));
+        assert_eq!(told, wrong, "{attempt:?}, by force: {forces}: {found:?}");
     }
 }

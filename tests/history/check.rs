@@ -10,7 +10,8 @@
 //! gate, or that began to commit behind an acknowledged fence, before the release; a transaction
 //! of before a fence that first wrote behind it isn't acknowledged, ever; no change has its commit
 //! between a fence's boundary and its release; what was acknowledged before the fence was lies
-//! before the boundary; refusals are of known kinds and only around a fence.
+//! before the boundary; refusals are of known kinds and only around a fence; a read is answered, but one
+//! that was sent before the gate was closed may be ended by force.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -87,6 +88,9 @@ const KNOWN: &[(&str, bool)] = &[
     // The client's own: a savepoint, or an XA branch, rolled back.
     ("undone", false),
 ];
+
+/// The kind of an attempt that reads: it has no rows, and is noted only where it failed.
+pub const READ: &str = "read";
 
 /// Checks everything.
 pub fn check(attempts: &[Attempt], fences: &[Fence], table: &[i64], log: &[LogRow]) -> Report {
@@ -203,6 +207,9 @@ fn times(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
 
 /// Refusals: of a known kind, and near a fence where they speak of one.
 fn kind(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
+    if attempt.kind == READ {
+        return read(attempt, fences, violations);
+    }
     let End::Refused(code) = &attempt.end else { return };
     // A release doesn't wait until the engine has ended an attempt at its lock that was under way.
     let lingers = if code == "55P03" { LOCK_LINGERS } else { Duration::ZERO };
@@ -214,6 +221,18 @@ fn kind(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
             violations.push(format!("refused without a fence: {}", words(attempt)));
         }
         Some(_) => {}
+    }
+}
+
+/// A read that failed. One that was admitted before the gate was closed runs without a guard and
+/// might write, through a function: force ends it as it ends writers.
+fn read(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
+    let forced = |fence: &Fence| {
+        let older = attempt.begun <= fence.closed.unwrap_or(fence.released);
+        fence.forces && older && attempt.ended >= fence.asked
+    };
+    if attempt.end != End::Refused("ZF009".to_owned()) || !fences.iter().any(forced) {
+        violations.push(format!("a read failed: {}", words(attempt)));
     }
 }
 

@@ -58,6 +58,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
             log_end: 0,
             releasing: Duration::MAX,
             released: Duration::MAX,
+            forces: policy["on_deadline"] == "force_rollback",
             plan: format!("{plan:?} {policy}"),
         },
         last: String::new(),

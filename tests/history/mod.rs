@@ -192,6 +192,8 @@ pub struct Fence {
     pub releasing: Duration,
     /// It was answered.
     pub released: Duration,
+    /// What outlives its deadline is ended by force.
+    pub forces: bool,
     /// What the driver did, for reports.
     pub plan: String,
 }
@@ -203,7 +205,7 @@ pub struct History {
     count: AtomicU64,
     pub attempts: Mutex<Vec<Attempt>>,
     pub fences: Mutex<Vec<Fence>>,
-    /// Reads that failed, and whatever else must never happen.
+    /// What must never happen, but for reads that failed: these are attempts without rows.
     pub faults: Mutex<Vec<String>>,
     /// What didn't come about in time: no promise is broken by it.
     pub late: Mutex<Vec<String>>,
@@ -260,6 +262,23 @@ impl History {
     /// Counts one thing that a client did.
     pub fn tick(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes how a read went that was sent at `begun`.
+    pub fn note_read(&self, client: &str, begun: Duration, done: Done) {
+        let end = match done {
+            Ok(()) => return self.reads_on(),
+            Err(end) => end,
+        };
+        let (client, ended) = (client.to_owned(), self.now());
+        let (ids, open, wrote, committing) = (Vec::new(), None, begun, None);
+        let kind = check::READ;
+        self.push(Attempt { client, kind, ids, begun, open, wrote, committing, ended, end });
+    }
+
+    fn reads_on(&self) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.tick();
     }
 
     pub fn fault(&self, what: String) {

@@ -47,6 +47,7 @@ impl<P: Place> Scene<'_, P> {
                 log_end: 0,
                 releasing: now,
                 released: now,
+                forces: false,
                 plan: format!("{} {}", answer.0, answer.1["reason"]),
             },
         }
