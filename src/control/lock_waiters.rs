@@ -57,7 +57,7 @@ pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
         };
         for slot in slots.iter().filter(|slot| waiting.contains(&slot.engine_pid())) {
             tracing::info!(
-                namespace = %gate.namespace(), session = %slot.id(),
+                namespace = %gate.namespace(), session = %slot.id(), engine_pid = slot.engine_pid(),
                 "a read waits for a table as one that writes does; it is stopped"
             );
             slot.order(Order::STOP_WRITING, gate.word().generation());

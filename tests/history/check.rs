@@ -10,8 +10,8 @@
 //! gate, or that began to commit behind an acknowledged fence, before the release; a transaction
 //! of before a fence that first wrote behind it isn't acknowledged, ever; no change has its commit
 //! between a fence's boundary and its release; what was acknowledged before the fence was lies
-//! before the boundary; refusals are of known kinds and only around a fence; a read is answered, but one
-//! that was sent before the gate was closed may be ended by force.
+//! before the boundary; refusals are of known kinds and only around a fence; a read is answered,
+//! but one that was sent before the gate was closed may be ended by force.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

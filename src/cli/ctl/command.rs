@@ -489,12 +489,6 @@ pub(super) async fn send(
     as_json: bool,
     terminal: &mut Terminal<'_>,
 ) -> Result<u8, CtlError> {
-    let first = format!("command {}", request.command);
-    if as_json {
-        terminal.complain(&first);
-    } else {
-        terminal.say(&first);
-    }
     let all = if request.replayed { "?receipts=all" } else { "" };
     let path = format!("{}{all}", fence_path(&request.namespace));
     let seen = client.get(&path, ASK_TIMEOUT).await.map_err(CtlError::NoAnswer)?;
@@ -518,6 +512,13 @@ pub(super) async fn send(
         | Kind::Adopt => None,
     };
     let mut expectations = expectations(request, &seen.body)?.into_iter().peekable();
+    // In front of what is sent: whoever is cut off behind it knows by what to ask again.
+    let first = format!("command {}", request.command);
+    if as_json {
+        terminal.complain(&first);
+    } else {
+        terminal.say(&first);
+    }
     while let Some(expect) = expectations.next() {
         let replay = request.replay_line(&expect);
         let body = request.body(&expect, identity.as_ref());

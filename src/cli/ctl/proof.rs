@@ -94,10 +94,15 @@ fn write_lines(body: &Value) -> Vec<String> {
         of("/engine_lock/outcome")
     );
     lines.push(line("engine lock", &lock));
-    if of("/engine_lock/mode") == "off" {
-        let words = "sessions that do not come through the proxy are not kept from writing";
-        lines.push(line("WARNING", words));
-    }
+    let around = match of("/engine_lock/mode").as_str() {
+        "off" => Some("sessions that do not come through the proxy are not kept from writing"),
+        "confirm" => Some(
+            "the lock was given back behind the boundary: sessions that do not come through the \
+             proxy may write from then on",
+        ),
+        _ => None,
+    };
+    lines.extend(around.map(|words| line("WARNING", words)));
     for (name, pointer) in [
         ("not covered", "/engine_lock/gaps"),
         ("not covered", "/non_transactional_tables"),
@@ -208,12 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_without_the_engine_lock_warns() {
-        let warns = |body: &Value| lines(body).iter().any(|line| line.starts_with("WARNING"));
+    fn a_proof_warns_where_the_engine_lock_is_not_kept() {
         let mut body = proven();
-        assert!(!warns(&body));
-        body["fence"]["evidence"]["engine_lock"]["mode"] = json!("off");
-        assert!(warns(&body));
+        for (mode, expected) in [
+            ("hold", None),
+            ("off", Some("are not kept from writing")),
+            ("confirm", Some("may write from then on")),
+        ] {
+            body["fence"]["evidence"]["engine_lock"]["mode"] = json!(mode);
+            let lines = lines(&body);
+            let warning = lines.iter().find(|line| line.starts_with("WARNING"));
+            assert_eq!(warning.is_some(), expected.is_some(), "{mode}: {warning:?}");
+            assert!(warning.is_none_or(|line| line.contains(expected.unwrap())), "{warning:?}");
+        }
     }
 
     #[test]

@@ -61,7 +61,9 @@ pub(super) async fn status(
             table.row(row);
         }
         if items(body, "/namespaces").is_empty() {
-            return "The proxy has met no namespace yet.".to_owned();
+            return "The proxy has met no namespace yet: it meets one at its first session or \
+                    command. To see one before that: fencewire ctl inspect ENGINE/DATABASE"
+                .to_owned();
         }
         let mut parts = vec![table.render()];
         parts.extend(capabilities_of_all(body));
