@@ -4,7 +4,7 @@
 #   tools/bench.sh [--only PART,...] [--targets fencewire,...] [--no-document]
 #
 #   PART            idle, bulk, calls, queries (PostgreSQL), tls, sysbench (MariaDB); refusals,
-#                   guard, acquire, fenced sysbench; growth (only when it is named)
+#                   guard, acquire, fenced sysbench; pairs, growth (only when they are named)
 #   BENCH_QUICK=1   a look in about three minutes; prints only
 #
 # Needs what `tools/setup.sh bench` installs; a relay that isn't there is left out.

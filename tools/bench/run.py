@@ -24,6 +24,7 @@ import growth
 import idle
 import load as loads
 import machine
+import pairs
 import report
 import servers as servers_module
 import sysbench
@@ -50,9 +51,10 @@ def arguments():
     parser.add_argument("--targets", default=",".join(NAMES))
     given = parser.parse_args()
     given.fencewire, given.bare = map(os.path.abspath, (given.fencewire, given.bare))
-    given.rounds = given.rounds or (1 if given.quick else 3)
-    given.seconds = int(given.seconds or 1)
     given.parts = set(filter(None, given.only.split(","))) or set(PARTS)
+    many = pairs.ROUNDS if given.parts == pairs.PARTS else 3
+    given.rounds = given.rounds or (1 if given.quick else many)
+    given.seconds = int(given.seconds or 1)
     if not given.parts <= set(KNOWN):
         parser.error(f"--only knows {', '.join(KNOWN)}")
     given.names = [name for name in NAMES if name in given.targets.split(",")]
@@ -186,6 +188,23 @@ def measured_mysql(given, all_servers):
     return {"sysbench cpu": cpu, "sysbench rate": rate, "sysbench latency": latency}
 
 
+def measured_pairs(given, all_servers):
+    """Goal 1 by pairs, before PostgreSQL."""
+    load = loads.Load(all_servers)
+    load.fill(2 if given.quick else 10)
+    todo = [cell for cell in query_cells(given.quick) if cell[1] <= 32]
+    return {"pairs": pairs.table(measured_cells(load, given, pairs.NAMES, todo, "pairs"))}
+
+
+def measured_pairs_mysql(given, all_servers):
+    """The same by sysbench, before MariaDB."""
+    load = sysbench.Load(all_servers)
+    load.fill(given.quick)
+    todo = sysbench.cells(given.quick)
+    cells = measured_cells(load, given, pairs.NAMES, todo, "sysbench pairs")
+    return {"sysbench pairs": pairs.table(cells)}
+
+
 def measured_idle(given, all_servers):
     """Idle sessions before a stand-in for PostgreSQL."""
     figures = {}
@@ -260,6 +279,8 @@ HEADINGS = {
     "handshakes": "CPU of the relay's process per connection that asks once (medians)",
     "sysbench cpu": "sysbench before MariaDB: CPU microseconds per query of the relay's process",
     "sysbench rate": "sysbench before MariaDB: queries per second, and shares of it (medians)",
+    "pairs": "CPU per query, as a share of the bare relay's, pair by pair",
+    "sysbench pairs": "The same by sysbench, before MariaDB",
     "sysbench latency": "sysbench before MariaDB: latency added at one client, microseconds",
 }
 
@@ -275,7 +296,12 @@ STAGES = [
 HEADINGS |= fences.HEADINGS
 PARTS = [part for stage in STAGES for part in sorted(stage.parts)]
 # Those that have to be asked for as well.
-KNOWN = PARTS + sorted(growth.PARTS)
+KNOWN = PARTS + sorted(growth.PARTS | pairs.PARTS)
+OTHERS = {"direct", "HAProxy", "PgBouncer"}
+STAGES += [
+    Stage(pairs.PARTS, servers_module.Servers, measured_pairs, OTHERS),
+    Stage(pairs.PARTS, sysbench.Servers, measured_pairs_mysql, OTHERS),
+]
 
 
 def estimate(given):
@@ -290,6 +316,7 @@ def estimate(given):
         "bulk": 10 if given.quick else 60,
         "idle": 10 if given.quick else 60,
         "calls": 8 if given.quick else 25,
+        "pairs": given.rounds * 2 * 24 * one + 30,
     }
     seconds |= fences.estimate(given, one)
     return sum(seconds.get(part, 0) for part in given.parts) + 10
@@ -336,7 +363,8 @@ def main():
         if given.parts & stage.parts:
             names = [name for name in given.names if name not in stage.leaves_out]
             texts.update(played(given, stage.kind, stage.measure, names))
-    texts["goals"] = "\n".join(given.book.lines())
+    if given.book.judged:
+        texts["goals"] = "\n".join(given.book.lines())
     lines = [about(given)]
     for key, heading in HEADINGS.items():
         if key in texts:
