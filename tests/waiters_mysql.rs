@@ -51,9 +51,8 @@ fn a_read_that_waits_for_the_lock_is_stopped_and_its_session_lives(flavour: MyFl
     let told = "a read waits for a table as one that writes does; it is stopped";
     let log = std::fs::read_to_string(site.proxy.log_file()).unwrap();
     let backend = format!("engine_pid={}", thread(&older));
-    let of_ours = |line: &&str| {
-        [told, &site.namespace(), &backend].iter().all(|part| line.contains(part))
-    };
+    let of_ours =
+        |line: &&str| [told, &site.namespace(), &backend].iter().all(|part| line.contains(part));
     assert_eq!(log.lines().filter(of_ours).count(), 2, "who stops it says so");
     let seen = site.inspect();
     assert_eq!(seen["fence"]["engine_lock"]["held"], true, "{seen:#}");
