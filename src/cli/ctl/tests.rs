@@ -463,10 +463,11 @@ fn an_engine_that_does_not_say_which_database_it_is_is_quoted() {
         body["identity_error"] = json!(words);
         body["identity_error_kind"] = json!(kind);
         let fake = Fake::new(move |_| Reply::Json(200, body.clone()));
-        let (code, _, err) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
+        let (code, out, err) = fake.run(&["acquire-write-fence", "old/app", "--operation", OP]);
         assert_eq!(code, expected, "{kind}: {err}");
         assert!(err.contains("No command was sent") && err.contains(words), "{err}");
         assert!(fake.posts().is_empty());
+        assert_eq!(out, "", "a command has an id once it is sent");
         let (code, out, _) = fake.run(&["inspect", "old/app"]);
         assert_eq!(code, exit::DONE);
         assert!(out.contains(&format!("not known: {words}")), "{out}");
