@@ -52,8 +52,8 @@ def arguments():
     given = parser.parse_args()
     given.fencewire, given.bare = map(os.path.abspath, (given.fencewire, given.bare))
     given.parts = set(filter(None, given.only.split(","))) or set(PARTS)
-    many = pairs.ROUNDS if given.parts == pairs.PARTS else 3
-    given.rounds = given.rounds or (1 if given.quick else many)
+    usual = pairs.ROUNDS if given.parts == pairs.PARTS else (3, 1)
+    given.rounds = given.rounds or usual[given.quick]
     given.seconds = int(given.seconds or 1)
     if not given.parts <= set(KNOWN):
         parser.error(f"--only knows {', '.join(KNOWN)}")
