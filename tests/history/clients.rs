@@ -288,6 +288,8 @@ impl Client<'_> {
 
     /// A read: fence or not, it is answered; only force may end one of before the fence.
     fn read(&mut self) {
+        // A new connection may wait for a fence to fall: the read is sent behind that.
+        self.wire();
         let begun = self.history.now();
         let done = self.say(&query("SELECT count(*) FROM h WHERE id < 0")).map(|_| ());
         self.history.note_read(&self.name, begun, done);

@@ -415,6 +415,7 @@ impl Client<'_> {
 
     /// A read: fence or not, it is answered; only force may end one of before the fence.
     fn read(&mut self) {
+        self.link();
         let begun = self.history.now();
         let done = self.say("SELECT count(*) FROM h WHERE id < 0").map(|_| ());
         self.history.note_read(&self.name, begun, done);

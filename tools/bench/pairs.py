@@ -3,8 +3,7 @@
 A part of its own, asked for by `--only pairs`: two targets, four times the rounds. Each round has
 one run of either for each load, one behind the other, and gives one ratio; what a neighbour of the
 machine takes is in both, as a rule. The median of the ratios is judged, and half of them lie
-between the quartiles beside it: where these are further apart than the median is from the goal,
-the row decides nothing.
+between the quartiles beside it: where the goal lies there too, the row decides nothing.
 """
 
 from statistics import median, quantiles

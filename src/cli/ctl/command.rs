@@ -1,8 +1,9 @@
 //! Sending a fence command: expectation, request, answer.
 //!
 //! Purpose: a command can be replayed from what was printed, whatever happens after it was sent.
-//! Its id is printed first; what it expects of the fence is read from the proxy, and for a replay
-//! taken from the receipt, since the same id with another expectation would be another request.
+//! Its id is printed before anything is sent; what it expects of the fence is read from the proxy,
+//! and for a replay taken from the receipt, since the same id with another expectation would be
+//! another request.
 //! Called by `ctl`. The answer comes when the drain is proven or its deadline has passed; nothing
 //! here ends a drain, and an interrupted `ctl` leaves it running.
 

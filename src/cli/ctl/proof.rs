@@ -96,7 +96,8 @@ fn write_lines(body: &Value) -> Vec<String> {
     lines.push(line("engine lock", &lock));
     let around = match of("/engine_lock/mode").as_str() {
         "off" => Some("sessions that do not come through the proxy are not kept from writing"),
-        "confirm" => Some(
+        // Of a target's seal it is given back always; `not covered` says what that leaves out.
+        "confirm" if text(body, "/fence/state").starts_with("SOURCE_") => Some(
             "the lock was given back behind the boundary: sessions that do not come through the \
              proxy may write from then on",
         ),
@@ -215,11 +216,13 @@ mod tests {
     #[test]
     fn a_proof_warns_where_the_engine_lock_is_not_kept() {
         let mut body = proven();
-        for (mode, expected) in [
-            ("hold", None),
-            ("off", Some("are not kept from writing")),
-            ("confirm", Some("may write from then on")),
+        for (mode, state, expected) in [
+            ("hold", "SOURCE_WRITE_FENCED", None),
+            ("off", "SOURCE_WRITE_FENCED", Some("are not kept from writing")),
+            ("confirm", "SOURCE_WRITE_FENCED", Some("may write from then on")),
+            ("confirm", "TARGET_VALIDATING", None),
         ] {
+            body["fence"]["state"] = json!(state);
             body["fence"]["evidence"]["engine_lock"]["mode"] = json!(mode);
             let lines = lines(&body);
             let warning = lines.iter().find(|line| line.starts_with("WARNING"));
