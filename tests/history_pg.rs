@@ -48,7 +48,7 @@ fn fence() -> Fence {
         log_end: 2000,
         releasing: at(200),
         released: at(210),
-        forces: false,
+        forces: None,
         plan: "planted".to_owned(),
     }
 }
@@ -131,18 +131,21 @@ fn the_checker_has_reads_fail_only_where_force_ends_one_of_before_the_fence() {
         committing: None,
         ..attempt(begun, ended, end)
     };
+    let (early, late) = (Some(at(20)), Some(at(60)));
     let cases = [
-        (read(50, 140, refused("ZF009")), true, false),
-        (read(50, 140, refused("ZF009")), false, true),
-        (read(115, 140, refused("ZF009")), true, true),
-        (read(50, 90, refused("ZF009")), true, true),
-        (read(50, 140, refused("ZF001")), true, true),
-        (read(50, 140, End::Lost("08007".into())), true, true),
+        (read(50, 140, refused("ZF009")), early, false),
+        (read(50, 140, refused("ZF009")), None, true),
+        (read(50, 140, refused("ZF009")), late, true),
+        (read(50, 1_300, refused("ZF009")), early, true),
+        (read(115, 140, refused("ZF009")), early, true),
+        (read(50, 90, refused("ZF009")), early, true),
+        (read(50, 140, refused("ZF001")), early, true),
+        (read(50, 140, End::Lost("08007".into())), early, true),
     ];
     for (attempt, forces, wrong) in cases {
         let fence = Fence { forces, ..fence() };
         let found = check(std::slice::from_ref(&attempt), &[fence], &[], &[]).violations;
         let told = found.iter().any(|v| v.contains("a read failed"));
-        assert_eq!(told, wrong, "{attempt:?}, by force: {forces}: {found:?}");
+        assert_eq!(told, wrong, "{attempt:?}, by force: {forces:?}: {found:?}");
     }
 }

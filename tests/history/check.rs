@@ -11,16 +11,16 @@
 //! of before a fence that first wrote behind it isn't acknowledged, ever; no change has its commit
 //! between a fence's boundary and its release; what was acknowledged before the fence was lies
 //! before the boundary; refusals are of known kinds and only around a fence; a read is answered,
-//! but one that was sent before the gate was closed may be ended by force.
+//! but one that was sent before the gate was closed may be ended by force, not before its deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Attempt, End, Fence};
 
-/// How long behind the release of a fence that still drained somebody around the proxy may wait for
-/// the lock that was being taken for it (CONTRACT, sessions around the proxy).
-const LOCK_LINGERS: Duration = Duration::from_secs(1);
+/// How long behind the release of a fence that still drained somebody may wait for the lock that
+/// was being taken for it (CONTRACT, sessions around the proxy), or learn that force ended him.
+const LINGERS: Duration = Duration::from_secs(1);
 
 /// Most violations that a report names.
 const NAMED_MAX: usize = 20;
@@ -212,7 +212,7 @@ fn kind(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
     }
     let End::Refused(code) = &attempt.end else { return };
     // A release doesn't wait until the engine has ended an attempt at its lock that was under way.
-    let lingers = if code == "55P03" { LOCK_LINGERS } else { Duration::ZERO };
+    let lingers = if code == "55P03" { LINGERS } else { Duration::ZERO };
     let near =
         |fence: &Fence| attempt.begun <= fence.released + lingers && attempt.ended >= fence.asked;
     match KNOWN.iter().find(|(known, _)| known == code) {
@@ -229,7 +229,8 @@ fn kind(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
 fn read(attempt: &Attempt, fences: &[Fence], violations: &mut Vec<String>) {
     let forced = |fence: &Fence| {
         let older = attempt.begun <= fence.closed.unwrap_or(fence.released);
-        fence.forces && older && attempt.ended >= fence.asked
+        let due = |after| attempt.ended >= fence.asked + after;
+        older && fence.forces.is_some_and(due) && attempt.ended <= fence.released + LINGERS
     };
     if attempt.end != End::Refused("ZF009".to_owned()) || !fences.iter().any(forced) {
         violations.push(format!("a read failed: {}", words(attempt)));

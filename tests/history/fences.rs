@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Dice, Fence, History, PATIENCE, Place};
+use super::{Dice, Fence, History, PATIENCE, Place, forces};
 use crate::acceptance::{fail_after, force_after};
 use crate::support::poll;
 use crate::support::proxy::uuid;
@@ -58,7 +58,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
             log_end: 0,
             releasing: Duration::MAX,
             released: Duration::MAX,
-            forces: policy["on_deadline"] == "force_rollback",
+            forces: forces(&policy),
             plan: format!("{plan:?} {policy}"),
         },
         last: String::new(),
@@ -72,8 +72,7 @@ pub fn cycle<P: Place>(site: &P, history: &History, dice: &mut Dice) {
             }
         }
         Plan::GiveUp => {
-            let answer = site.fenced().acquire(&body);
-            cycle.note(&answer);
+            cycle.acquire(&body);
             history.wait_more(dice.below(30));
         }
         Plan::Race => {
@@ -139,13 +138,38 @@ impl<P: Place> Cycle<'_, P> {
         }
     }
 
+    /// Whether the operation's record is there: admission is closed before it is.
+    fn stands(&self) -> bool {
+        self.site.fenced().inspect()["fence"]["operation_id"] == self.operation.as_str()
+    }
+
+    /// Sends the acquire, notes its answer, and says its status.
+    fn acquire(&mut self, body: &Value) -> u16 {
+        let site = self.site;
+        let answer = self.watching(|| site.fenced().acquire(body));
+        self.note(&answer);
+        answer.0
+    }
+
+    /// Does something that raises the fence, and notes when it was first seen: before its answer,
+    /// which may wait for a drain.
+    fn watching<T: Send>(&mut self, raise: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let raised = scope.spawn(raise);
+            // Patience can't run out before the acquire's own ends it.
+            let _ = poll(PATIENCE, || {
+                if self.fence.closed.is_none() && self.stands() {
+                    self.fence.closed = Some(self.history.now());
+                }
+                (self.fence.closed.is_some() || raised.is_finished()).then_some(())
+            });
+            raised.join().unwrap()
+        })
+    }
+
     /// Replays until it is applied.
     fn until_proven(&mut self, body: &Value) {
-        let done = poll(PATIENCE, || {
-            let answer = self.site.fenced().acquire(body);
-            self.note(&answer);
-            (answer.0 != 202).then_some(())
-        });
+        let done = poll(PATIENCE, || (self.acquire(body) != 202).then_some(()));
         if done.is_none() {
             self.history.late(format!("never proven ({}): {}", self.fence.plan, self.last));
         }
@@ -165,12 +189,10 @@ impl<P: Place> Cycle<'_, P> {
         let (site, history) = (self.site, self.history);
         let (answer, at) = std::thread::scope(|scope| {
             let acquire = scope.spawn(|| (site.fenced().acquire(body), history.now()));
-            let closed = poll(PATIENCE, || {
-                let seen = site.fenced().inspect();
-                (seen["fence"]["operation_id"] == self.operation.as_str()).then_some(())
-            });
-            if closed.is_none() {
-                history.late(format!("the gate isn't closed: {:#}", site.fenced().inspect()));
+            let closed = poll(PATIENCE, || self.stands().then_some(()));
+            match closed {
+                Some(()) => self.fence.closed = Some(history.now()),
+                None => history.late(format!("not closed: {:#}", site.fenced().inspect())),
             }
             history.wait_more(wait);
             self.release();
@@ -181,9 +203,12 @@ impl<P: Place> Cycle<'_, P> {
 
     /// The same command twice at once: one effect.
     fn twice(&mut self, body: &Value) {
-        let answers = std::thread::scope(|scope| {
-            let twice = [(); 2].map(|()| scope.spawn(|| self.site.fenced().acquire(body)));
-            twice.map(|one| one.join().unwrap())
+        let site = self.site;
+        let answers = self.watching(|| {
+            std::thread::scope(|scope| {
+                let twice = [(); 2].map(|()| scope.spawn(|| site.fenced().acquire(body)));
+                twice.map(|one| one.join().unwrap())
+            })
         });
         for answer in &answers {
             self.note(answer);

@@ -23,8 +23,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::acceptance::Fenced;
+use serde_json::Value;
 
+use crate::acceptance::Fenced;
 use crate::support::poll;
 use check::LogRow;
 
@@ -180,7 +181,7 @@ pub struct Try {
 pub struct Fence {
     /// The acquire was sent.
     pub asked: Duration,
-    /// It was answered: DRAINING or APPLIED. Admission was closed before.
+    /// It was seen to drain, or answered: DRAINING or APPLIED. Admission was closed before.
     pub closed: Option<Duration>,
     /// It was answered APPLIED.
     pub fenced: Option<Duration>,
@@ -192,10 +193,16 @@ pub struct Fence {
     pub releasing: Duration,
     /// It was answered.
     pub released: Duration,
-    /// What outlives its deadline is ended by force.
-    pub forces: bool,
+    /// How long behind its command it ends by force what still runs; never, if `None`.
+    pub forces: Option<Duration>,
     /// What the driver did, for reports.
     pub plan: String,
+}
+
+/// The deadline of a policy that forces.
+pub fn forces(policy: &Value) -> Option<Duration> {
+    let after = policy["deadline_ms"].as_u64().unwrap();
+    (policy["on_deadline"] == "force_rollback").then(|| Duration::from_millis(after))
 }
 
 /// Everything that happened, as it is collected.

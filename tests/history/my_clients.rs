@@ -289,7 +289,7 @@ impl Client<'_> {
         let mut attempt = self.begin("hidden", 1);
         let set = format!("SET @h_n = {}", attempt.ids[0]);
         if let Err(end) = self.say(&set) {
-            return self.history.fault(format!("{}: SET failed: {end:?}", self.name));
+            return self.history.note_read(&self.name, attempt.begun, Err(end));
         }
         attempt.begun = self.history.now();
         attempt.committing = Some(attempt.begun);

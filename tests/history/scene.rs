@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Attempt, End, Fence, History, PATIENCE, Place};
+use super::{Attempt, End, Fence, History, PATIENCE, Place, forces};
 use crate::acceptance::applied;
 use crate::acceptance::link::Link;
 use crate::support::poll;
@@ -47,7 +47,7 @@ impl<P: Place> Scene<'_, P> {
                 log_end: 0,
                 releasing: now,
                 released: now,
-                forces: false,
+                forces: forces(policy),
                 plan: format!("{} {}", answer.0, answer.1["reason"]),
             },
         }
