@@ -191,6 +191,7 @@ impl Packet<'_, '_, '_> {
         }
     }
 
+    #[inline(never)]
     fn login_step(&mut self) -> Ruling {
         if self.header.payload > limits::LOGIN_PACKET_BYTES_MAX {
             return broken("a packet longer than any of a login");
@@ -331,6 +332,7 @@ impl Packet<'_, '_, '_> {
     }
 
     /// The command with another text in the place of its own.
+    #[cold]
     fn with_stand_in(&self, command: Command) -> Vec<u8> {
         let argument = self.payload.get(1..).unwrap_or_default();
         let text = self.text(command, argument).unwrap_or_default();
@@ -520,6 +522,7 @@ impl Packet<'_, '_, '_> {
     }
 
     /// Refuses a command (W8, W10). A transaction stays open, and holds its lease until it ends.
+    #[cold]
     fn refuse(&mut self, refusal: Box<Refusal>) {
         if self.header.goes_on() {
             // An answer counts on from the command's last packet.
@@ -540,6 +543,7 @@ const REPLICAS_ACKNOWLEDGEMENT: u8 = 0xef;
 /// The engine would stop reading at such a packet, and what passes behind it would be commands.
 const OUT_OF_ORDER: &str = "Got packets out of order";
 
+#[cold]
 fn broken(what: &str) -> Ruling {
     Ruling::Stop(Stop::Broken(what.to_owned()))
 }

@@ -362,6 +362,7 @@ impl Conversation {
     }
 
     /// A refusal of what the gates have let pass: nothing of it was forwarded.
+    #[cold]
     fn takes_back(&mut self, denial: Denial) -> Box<Refusal> {
         let refusal = self.refusal(denial);
         self.seats.take_back();
@@ -526,12 +527,14 @@ impl Conversation {
     }
 
     /// A refusal of the proxy's own making, with what the gate publishes now.
+    #[cold]
     pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
         let gate = self.seats.closed();
         Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
     }
 
     /// Appends a typed error for the client, and counts it.
+    #[cold]
     pub(crate) fn tell(&self, to_client: &mut BytesMut, sequence: u8, refusal: &Refusal) {
         let dumps = is_dumps(self.seats.home().slot());
         let surface = if dumps { Surface::Dump } else { Surface::Mysql };

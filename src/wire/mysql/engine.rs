@@ -199,6 +199,7 @@ const fn is_report(seen: Seen, first: u8) -> bool {
 }
 
 /// What of the fence's an error is, if it is any of it and the client's to hear.
+#[cold]
 fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<Denial> {
     match conversation.owed {
         Some(Whose::Client { .. }) => {}
@@ -214,6 +215,7 @@ fn denial(conversation: &mut Conversation, errno: u16, packet: &[u8]) -> Option<
 }
 
 /// An OK packet may tell what has changed in the session.
+#[inline(never)]
 fn note_changes(conversation: &mut Conversation, packet: &[u8]) {
     if conversation.tracker.rules().session_track && packet.len() > EOF_BYTES {
         for change in answers::changes(packet) {
@@ -244,6 +246,7 @@ fn plain_name(row: &[u8]) -> Option<&str> {
 const NULL: u8 = 0xfb;
 
 /// The answer to a question of the proxy's own: one row of one digit, or of a schema's name.
+#[inline(never)]
 fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
     if conversation.owed == Some(Whose::WhichSchema) {
         // Neither a number of columns nor a column's definition looks like these.
@@ -259,6 +262,7 @@ fn note_own_setting(conversation: &mut Conversation, packet: &[u8]) {
     }
 }
 
+#[inline(never)]
 fn login_step(
     conversation: &mut Conversation,
     header: Header,

@@ -24,6 +24,7 @@ use crate::wire::shared::forced::{Action, Forced};
 impl Conversation {
     /// The order to roll back what was admitted before `before`. `midway` says that a command is
     /// only partly forwarded.
+    #[cold]
     pub(crate) fn order_roll_back(
         &mut self,
         before: Generation,
@@ -46,6 +47,7 @@ impl Conversation {
     /// running program is killed; open cursors are closed, and a dump's transaction is rolled back.
     /// `midway` says that a command is only partly forwarded. An order may come again behind a kill
     /// that met nothing.
+    #[cold]
     pub(crate) fn order_stop_reading(
         &mut self,
         before: Generation,
@@ -83,7 +85,10 @@ impl Conversation {
     }
 
     /// The order to stop a program that waits for the fence's own engine lock: it tries to write
-    /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang).
+    /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang). Where a
+    /// writer's lease is held, at whatever gate, it is left alone: a late order could meet the
+    /// COMMIT.
+    #[cold]
     pub(crate) fn order_stop(&mut self) -> Action {
         if self.seats.is_writing() || !self.tracker.is_owing() {
             return Action::None;
@@ -115,6 +120,7 @@ impl Conversation {
     }
 
     /// Sends a ROLLBACK; with it everything is taken back that ever had to be.
+    #[cold]
     pub(crate) fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
         self.guard.unwrapping = false;
         self.forced = Forced::RollingBack { tries: tries + 1, told };
@@ -124,6 +130,7 @@ impl Conversation {
     /// A transaction whose reads are fenced, or whose capability has died, is rolled back (wire.md
     /// W11); the client has been told.
     /// One that had nothing to do with the schema that refused stays, as behind any error (W10).
+    #[cold]
     pub(crate) fn give_up_transaction(&mut self, refusal: &Refusal, to_engine: &mut BytesMut) {
         let concerned = matches!(self.stand, Stand::Inside { .. })
             && self.seats.holds_lease_of(&refusal.namespace);

@@ -172,6 +172,7 @@ impl Relay {
         }
     }
 
+    #[cold]
     fn obey(&mut self) {
         for (order, before) in self.conversation.seats.take_orders() {
             self.obey_one(order, before);
@@ -179,6 +180,7 @@ impl Relay {
         self.catch_up();
     }
 
+    #[cold]
     fn obey_one(&mut self, order: Order, before: Generation) {
         let conversation = &mut self.conversation;
         let mut action = Action::None;
@@ -219,6 +221,7 @@ impl Relay {
 
     /// The end without waiting for a client that may have stopped reading. A lease that is held
     /// counts as abandoned until the engine shows the connection gone.
+    #[cold]
     fn end_now(&mut self, by_force: bool) {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
@@ -236,6 +239,7 @@ impl Relay {
     /// The last word to the client, in front of the close. In the middle of a packet an error would
     /// be read as the rest of it, and a row that was cut as a whole one: then there is only the
     /// close.
+    #[cold]
     fn say_last(&mut self, say: impl FnOnce(&Conversation, u8, &mut BytesMut)) {
         if self.engine.rest.is_over() || !self.engine.rest.pass {
             let sequence = self.conversation.next_sequence();
@@ -244,6 +248,7 @@ impl Relay {
     }
 
     /// 1053 for the client, and the end.
+    #[cold]
     fn stop_serving(&mut self, text: &str) {
         self.say_last(|_, sequence, to_client| {
             refusal::error(to_client, sequence, 1053, "08S01", text);
@@ -255,6 +260,7 @@ impl Relay {
     }
 
     /// What the client has sent and wasn't sorted yet is dropped.
+    #[cold]
     fn forget_held(&mut self) {
         self.client.held = BytesMut::new();
         self.conversation.held.keeps(0);
@@ -397,6 +403,7 @@ impl Relay {
     /// An engine that has a guard to read takes a client for there that has gone, in whatever it
     /// waits for: a lock, a SLEEP that no text shows. So the read in front of it is killed, once.
     /// There is no transaction that this could end, and nothing of the client's comes behind it.
+    #[cold]
     fn after_step_abandoned(&mut self) {
         let goes_on = self.conversation.is_armed_ahead() && self.broken.is_none();
         if goes_on && !self.abandoned {
@@ -408,6 +415,7 @@ impl Relay {
 
     /// Nothing of a held program was forwarded: it goes with its client, and where the client's
     /// name leads elsewhere now the client is sent there (W21).
+    #[cold]
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
@@ -441,6 +449,7 @@ impl Relay {
     }
 
     /// Sorts what is held of the engine's bytes, and `fresh` ones behind it.
+    #[cold]
     fn sort_engine_with(&mut self, cx: &mut Context<'_>, fresh: &[u8]) {
         let mut all = std::mem::take(&mut self.engine.held);
         all.extend_from_slice(fresh);
@@ -473,6 +482,7 @@ impl Relay {
 
     /// The engine's end of file, or its connection broke. Where something that may have committed
     /// was running, the client is told that nobody knows; else it sees the close.
+    #[cold]
     fn engine_gone(&mut self) {
         if let Some(what) = self.broken.take() {
             self.say_last(|_, sequence, to_client| {

@@ -245,6 +245,7 @@ fn ready(conversation: &mut Conversation, body: &[u8], to_engine: &mut BytesMut)
 }
 
 /// An error, as far as it is there; `whole` says whether all of it is.
+#[cold]
 fn reported(
     conversation: &mut Conversation,
     body: &[u8],
@@ -339,6 +340,7 @@ fn error(
 }
 
 /// Passes an error on. Where it names a statement of the proxy's, the client's has no name.
+#[cold]
 fn by_no_name(conversation: &Conversation, body: &[u8], out: &mut Outgoing<'_>) -> Ruling {
     let auto = conversation.auto.as_deref();
     let Some(said) = auto.and_then(|auto| auto.without_names(body)) else { return Ruling::Pass };
@@ -348,6 +350,7 @@ fn by_no_name(conversation: &Conversation, body: &[u8], out: &mut Outgoing<'_>) 
 
 /// ParameterStatus: lexing rules and the client's own read-only default are kept; what the guard
 /// itself changed isn't the client's to see.
+#[inline(never)]
 fn parameter(conversation: &mut Conversation, body: &[u8], mine: bool) -> Ruling {
     let Some((name, rest)) = frame::text(body) else { return Ruling::Pass };
     let Some((value, _)) = frame::text(rest) else { return Ruling::Pass };

@@ -253,6 +253,7 @@ impl Message<'_, '_, '_> {
         Ruling::Continuation
     }
 
+    #[inline(never)]
     fn copy(&mut self) -> Ruling {
         if self.conversation.discard != Discard::Nothing {
             return Ruling::Drop;
@@ -270,6 +271,7 @@ impl Message<'_, '_, '_> {
 
     /// One with something in it would have the engine skip everything to the next Sync, the guard's
     /// own statement included.
+    #[inline(never)]
     fn flush(&mut self) -> Ruling {
         if self.header.body != 0 {
             return broken("a Flush with something in it");
@@ -313,6 +315,7 @@ impl Message<'_, '_, '_> {
         Judged { class, traits: Traits::of(&classified), classified }
     }
 
+    #[inline(never)]
     fn query(&mut self) -> Ruling {
         let whole = self.is_whole();
         let body = self.body;
@@ -343,6 +346,7 @@ impl Message<'_, '_, '_> {
     }
 
     /// Refuses what isn't a way to show a capability, or shows none that is alive here.
+    #[cold]
     fn refuse(&mut self, extended: bool) -> Ruling {
         let refusal = Box::new(self.conversation.refusal(Denial::CapabilityRequired));
         if extended {
@@ -354,6 +358,7 @@ impl Message<'_, '_, '_> {
     }
 
     /// Where a statement with a secret in it may go on, has another one go in its place.
+    #[cold]
     fn instead(&mut self, ruling: Ruling, write: impl FnOnce(&mut BytesMut)) -> Ruling {
         match (ruling, &self.conversation.lease) {
             (ruling, _) if stays_as_it_is() => return ruling,
@@ -366,6 +371,7 @@ impl Message<'_, '_, '_> {
         Ruling::Drop
     }
 
+    #[cold]
     fn given_up(&mut self, ruling: Ruling) -> Ruling {
         if matches!(ruling, Ruling::Statement) {
             self.conversation.gave_up();
@@ -373,6 +379,7 @@ impl Message<'_, '_, '_> {
         ruling
     }
 
+    #[cold]
     fn function_call(&mut self) -> Ruling {
         if self.conversation.after_forced(TxEffect::None, false, self.out, self.to_client) {
             return Ruling::Drop;
@@ -415,6 +422,7 @@ impl Message<'_, '_, '_> {
     }
 
     /// Has a refused program wait at the gate (W20), or gives the refusal to be told.
+    #[cold]
     fn hold(&mut self, refusal: Box<Refusal>) -> Result<Ruling, Box<Refusal>> {
         self.conversation.hold(refusal, self.size, self.desk.now_ms)?;
         Ok(Ruling::Stop(Stop::Held))
@@ -443,6 +451,7 @@ impl Message<'_, '_, '_> {
         entered
     }
 
+    #[cold]
     fn enter_elsewhere(&mut self, detail: &Detail) -> Result<(), Box<Refusal>> {
         let conversation = &mut *self.conversation;
         let own = conversation.seat.gate().namespace().clone();
@@ -479,6 +488,7 @@ impl Message<'_, '_, '_> {
         Ok(())
     }
 
+    #[inline(never)]
     fn parse(&mut self) -> Ruling {
         let body = self.body;
         let Some((name, rest)) = frame::text(body) else {
@@ -705,6 +715,7 @@ impl Message<'_, '_, '_> {
     }
 }
 
+#[cold]
 fn broken(what: &str) -> Ruling {
     Ruling::Stop(Stop::Broken(format!("invalid message: {what}")))
 }
@@ -716,6 +727,7 @@ fn writes(conversation: &Conversation) -> bool {
 /// Admission of a lifecycle statement at another gate. The session has one seat there, and so one
 /// lease until all is answered: a second seat under its number would take the first one's place in
 /// that gate's table, and hide its lease from drains.
+#[cold]
 fn enter_at(
     conversation: &mut Conversation,
     gate: Arc<Gate>,
@@ -755,6 +767,7 @@ fn note(conversation: &mut Conversation, traits: Traits, detail: Option<&Detail>
 }
 
 /// What a client is told that broke the protocol.
+#[cold]
 pub(crate) fn protocol_error(to_client: &mut BytesMut, what: &str) {
     refusal::plain_error(
         to_client,

@@ -293,6 +293,7 @@ impl Conversation {
     }
 
     /// Gives up a lease that nothing was forwarded under.
+    #[cold]
     fn unused(&mut self, fresh: bool) {
         if fresh && let Some(lease) = self.lease.take() {
             lease.unused();
@@ -326,12 +327,14 @@ impl Conversation {
     }
 
     /// A refusal of the proxy's own making, with what the gate publishes now.
+    #[cold]
     pub(crate) fn refusal(&self, denial: Denial) -> Refusal {
         let gate = self.seat.gate();
         Refusal { denial, namespace: gate.namespace().clone(), published: gate.published() }
     }
 
     /// Appends a typed error for the client, and counts it.
+    #[cold]
     pub(crate) fn tell(&self, to_client: &mut BytesMut, refusal: &Refusal, severity: Severity) {
         let surface = match self.mode {
             Mode::Sql if is_dumps(self.seat.slot()) => Surface::Dump,
@@ -344,6 +347,7 @@ impl Conversation {
     }
 
     /// Refuses a simple query or function call (W8, W9). The message itself is dropped.
+    #[cold]
     pub(crate) fn refuse_simple(
         &mut self,
         refusal: Box<Refusal>,
@@ -361,6 +365,7 @@ impl Conversation {
     }
 
     /// Refuses a message of a pipeline, and with it the rest up to Sync (W8, W9).
+    #[cold]
     pub(crate) fn refuse_extended(
         &mut self,
         refusal: Box<Refusal>,
@@ -381,6 +386,7 @@ impl Conversation {
 
     /// The first program after a forced rollback (W12). Returns whether the message is dealt with;
     /// if not, it goes the usual way.
+    #[inline]
     pub(crate) fn after_forced(
         &mut self,
         effect: TxEffect,
@@ -389,6 +395,17 @@ impl Conversation {
         to_client: &mut BytesMut,
     ) -> bool {
         let Forced::RolledBack { .. } = self.forced else { return false };
+        self.first_after_forced(effect, extended, out, to_client)
+    }
+
+    #[cold]
+    fn first_after_forced(
+        &mut self,
+        effect: TxEffect,
+        extended: bool,
+        out: &mut Outgoing<'_>,
+        to_client: &mut BytesMut,
+    ) -> bool {
         self.forced = Forced::No;
         let refusal = Box::new(self.refusal(self.forced_why));
         match effect {
@@ -427,6 +444,7 @@ impl Conversation {
         }
     }
 
+    #[cold]
     fn own_query(&mut self, sql: &str, out: &mut Outgoing<'_>) {
         self.owed.simple(Whose::Own);
         out.inject(|buffer| refusal::query(buffer, sql));
@@ -448,6 +466,7 @@ impl Conversation {
     /// An order for a program that is cancelled already comes too late for it: then the cancel may
     /// reach the engine between two statements and do nothing. So a cancel that was delivered
     /// doesn't keep a later order from sending another one.
+    #[cold]
     pub(crate) fn order_stop(&mut self) -> Action {
         let reader = self.lease.as_ref().is_some_and(|lease| !lease.stamp().writer);
         if !reader || self.owed.is_empty() {
@@ -545,6 +564,7 @@ impl Conversation {
         }
     }
 
+    #[cold]
     fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {
         self.forced = Forced::RollingBack { tries: tries + 1, told };
         self.owed.simple(Whose::Own);
@@ -552,6 +572,7 @@ impl Conversation {
     }
 
     /// Takes a forced rollback one step on, once nothing is owed.
+    #[cold]
     fn forced_goes_on(&mut self, to_engine: &mut BytesMut) {
         // Nothing of the proxy's own between the halves of a message: it would become part of it,
         // and the message's end the beginning of others.

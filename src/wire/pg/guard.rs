@@ -42,8 +42,19 @@ impl Conversation {
     ///
     /// It is a simple query where it may be: that is what costs the engine least. But it drops the
     /// client's unnamed statement, and in a transaction its unnamed portal.
+    #[inline]
     pub(super) fn arm(&mut self, guard: Guard, out: &mut Outgoing<'_>) -> Armed {
         let ready = std::mem::take(&mut self.guard_ready);
+        // No fence now, and none that left something to undo: the usual case.
+        if guard == Guard::Off && !self.guard_on {
+            Armed::Done
+        } else {
+            self.change(guard, ready, out)
+        }
+    }
+
+    #[inline(never)]
+    fn change(&mut self, guard: Guard, ready: bool, out: &mut Outgoing<'_>) -> Armed {
         let bare = self.mode == Mode::PhysicalReplication || removed(Removable::ReadOnlyGuard);
         let (whose, statement) = match (guard, self.status) {
             (Guard::On, _) if bare => return Armed::Done,

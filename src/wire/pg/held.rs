@@ -67,10 +67,17 @@ impl Conversation {
     }
 
     /// Answers a cancelled program here, as the engine would. False when there is none.
+    #[inline]
     pub(crate) fn answer_cancelled(&mut self, simple: bool, to_client: &mut BytesMut) -> bool {
         if !self.held.is_cancelled() {
             return false;
         }
+        self.tell_cancelled(simple, to_client);
+        true
+    }
+
+    #[cold]
+    fn tell_cancelled(&mut self, simple: bool, to_client: &mut BytesMut) {
         self.leave_hold(Parting::Cancelled);
         refusal::plain_error(
             to_client,
@@ -84,6 +91,5 @@ impl Conversation {
         } else {
             self.discard = Discard::Local(Status::Idle);
         }
-        true
     }
 }

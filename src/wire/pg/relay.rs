@@ -155,6 +155,7 @@ impl Relay {
         }
     }
 
+    #[cold]
     fn obey(&mut self) {
         let orders: Vec<_> = self.conversation.take_orders().collect();
         for (order, before) in orders {
@@ -162,6 +163,7 @@ impl Relay {
         }
     }
 
+    #[cold]
     fn obey_one(&mut self, order: Order, before: Generation) {
         if order.has(Order::ROLL_BACK) {
             self.note_midway();
@@ -207,6 +209,7 @@ impl Relay {
 
     /// The end without waiting for a client that may have stopped reading. A lease that is held
     /// counts as abandoned until the engine shows the backend gone.
+    #[cold]
     fn end_now(&mut self, by_force: bool) {
         if !by_force && self.conversation.forced == Forced::No {
             self.stop_serving(STOPPING);
@@ -228,6 +231,7 @@ impl Relay {
     }
 
     /// 57P01 for the client, and the end.
+    #[cold]
     fn stop_serving(&mut self, why: &str) {
         if self.is_between_messages() {
             let out = &mut self.client.pending;
@@ -364,6 +368,7 @@ impl Relay {
 
     /// The engine didn't confirm the guard, or its end: the session can't go on, and its client is
     /// told why, and what is known of its last statement.
+    #[cold]
     fn end_unguarded(&mut self) {
         tracing::error!(
             session = %self.conversation.seat.slot().id(), undo = self.conversation.undo_failed,
@@ -384,6 +389,7 @@ impl Relay {
 
     /// Nothing of a held program was forwarded: it goes with its client, and where the client's
     /// name leads elsewhere now the client is sent there (W21).
+    #[cold]
     fn after_step_parked(&mut self) {
         if !self.client.reads {
             self.parked = false;
@@ -396,6 +402,7 @@ impl Relay {
     }
 
     /// What the client has sent and wasn't sorted yet is dropped.
+    #[cold]
     fn forget_held(&mut self) {
         self.client.held = BytesMut::new();
         self.conversation.held.keeps(0);
@@ -423,6 +430,7 @@ impl Relay {
     }
 
     /// Sorts what is held of the engine's bytes, and `fresh` ones behind it.
+    #[cold]
     fn sort_engine_with(&mut self, cx: &mut Context<'_>, fresh: &[u8]) {
         let mut all = std::mem::take(&mut self.engine.held);
         all.extend_from_slice(fresh);
@@ -457,6 +465,7 @@ impl Relay {
     }
 
     /// Tells the client, as far as it takes it at once.
+    #[cold]
     fn tell_fault(&mut self, cx: &mut Context<'_>, fault: &answers::EngineFault) {
         let mut told = std::mem::take(&mut self.client.pending);
         let hint = "The connection is closed, and its transaction is rolled back unless the \
@@ -469,6 +478,7 @@ impl Relay {
     /// The engine's end of file, or its connection broke. Where something that may have committed
     /// was running, the client is told that nobody knows (08007); else it sees the close, as it
     /// does when the engine closed because the client itself ended in an unfinished pipeline.
+    #[cold]
     fn engine_gone(&mut self) {
         if !self.is_between_messages() {
             return;
