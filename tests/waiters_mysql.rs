@@ -20,6 +20,7 @@ use support::{MyFlavour, MyWire, poll};
 
 on_both!(
     a_read_that_waits_for_the_lock_is_stopped_and_its_session_lives,
+    a_read_from_another_schema_that_waits_for_the_lock_is_stopped_too,
     who_waits_around_the_proxy_is_left_waiting_and_is_no_blocker,
     a_read_behind_a_direct_ddl_that_waits_for_the_lock,
 );
@@ -61,6 +62,32 @@ fn a_read_that_waits_for_the_lock_is_stopped_and_its_session_lives(flavour: MyFl
     site.unfence(&operation);
     older.query("SELECT n FROM writes").ok();
     assert_eq!(site.rows(), "1,99");
+}
+
+/// MariaDB doesn't say whose lock a thread waits for, and its default schema isn't the fenced one.
+fn a_read_from_another_schema_that_waits_for_the_lock_is_stopped_too(flavour: MyFlavour) {
+    let (site, open) = (MySite::shared(flavour), MySite::shared(flavour));
+    with_a_view_that_writes(&site);
+    let reads = format!("SELECT count(*) FROM {}.t", site.db);
+    let writes = format!("SELECT n FROM {}.writes", site.db);
+    // Somebody has come to it, so it has a gate that is asked where it is named.
+    site.client().query("SELECT 1").ok();
+    let [mut older, mut younger] = [(); 2].map(|()| open.client());
+    older.query("BEGIN").ok();
+    assert_eq!(older.query(&reads).ok().cell(), "1");
+    let operation = site.fence();
+    younger.query("BEGIN").ok();
+    for client in [&mut older, &mut younger] {
+        for _ in 0..2 {
+            let answer = client.query(&writes);
+            assert_eq!((code(&answer).as_str(), answer.code()), ("ZF001", 9701), "{answer:?}");
+            // The statement alone was stopped.
+            assert_eq!(client.query("SELECT count(*) FROM t").ok().cell(), "0");
+        }
+        client.query("COMMIT").ok();
+    }
+    assert_eq!(site.rows(), "1");
+    site.unfence(&operation);
 }
 
 /// A direct session with a statement that waits for a table's lock.

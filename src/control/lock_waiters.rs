@@ -47,7 +47,10 @@ pub(super) async fn stop(gate: &Gate, engine: &dyn EnginePort, holder: i32) {
         let waiting: HashSet<i32> = match engine.activity(&asked).await {
             Ok(seen) => seen
                 .into_iter()
-                .filter(|one| one.blocked_by.contains(&holder))
+                // One that this gate admitted reaches its tables: where the engine doesn't say
+                // whose lock is waited for, it is taken for the fence's, whatever the default
+                // schema is.
+                .filter(|one| one.blocked_by.contains(&holder) || one.waits_unlisted)
                 .map(|one| one.backend.pid)
                 .collect(),
             Err(error) => {

@@ -131,8 +131,8 @@ pub(super) fn lock_gaps<'g>(gaps: impl Iterator<Item = &'g str>) -> Vec<String> 
     if !lines.is_empty() {
         lines.push(line(
             "",
-            "sessions around the proxy could write then, behind the boundary; look before you rely \
-             on it",
+            "sessions around the proxy, and what the gate can't see, could write then, behind the \
+             boundary; look before you rely on it",
         ));
     }
     lines

@@ -136,6 +136,7 @@ impl ScriptedEngine {
             transaction_ms: Some(4321),
             statement: "insert into t values (1)".to_owned(),
             blocked_by: Vec::new(),
+            waits_unlisted: false,
         };
         self.script().alive.insert(pid, activity);
     }

@@ -24,6 +24,15 @@ const WAITS: [&str; 2] = ["Waiting for table metadata lock", "Waiting for table 
 const WAITING_MYSQL: &str = "SELECT 1 FROM performance_schema.setup_instruments \
     WHERE NAME = 'wait/lock/metadata/sql/mdl' AND ENABLED = 'YES'";
 
+/// Whose locks a thread waits for.
+#[derive(Default)]
+struct Waits {
+    /// The holders, of our engine locks.
+    blocked_by: Vec<i32>,
+    /// It may be any of them, beside those: the engine doesn't say.
+    unlisted: bool,
+}
+
 impl MyEngine {
     /// Asks the engine to end a thread's connection, if it is still the one meant.
     ///
@@ -129,10 +138,10 @@ impl MyEngine {
         };
         let mut found = Vec::new();
         for thread in asked {
-            let blocked_by = self.blocked_by(&mut control, thread).await?;
+            let waits = self.waits(&mut control, thread).await?;
             let began = transactions.get(&thread.id).map(|one| one.began);
             let run = seen.identity.server_start;
-            found.push(activity(thread, run, seen.now, began, blocked_by));
+            found.push(activity(thread, run, seen.now, began, waits));
         }
         Ok(found)
     }
@@ -140,13 +149,9 @@ impl MyEngine {
     /// Which of our engine locks a thread waits for. Where the engine lists who waits for what, it
     /// must want to write to a table of that schema; elsewhere its state alone says that it waits
     /// for some table, and its default schema for whose.
-    async fn blocked_by(
-        &self,
-        control: &mut Control,
-        thread: &Thread,
-    ) -> Result<Vec<i32>, EngineError> {
+    async fn waits(&self, control: &mut Control, thread: &Thread) -> Result<Waits, EngineError> {
         if !WAITS.contains(&thread.state.as_str()) {
-            return Ok(Vec::new());
+            return Ok(Waits::default());
         }
         let held: Vec<(String, u32)> = self
             .connections
@@ -167,7 +172,7 @@ impl MyEngine {
                 ) => return Err(other),
             },
         };
-        let mut blocking = HashSet::new();
+        let (mut blocking, mut unlisted) = (HashSet::new(), false);
         for (schema, holder) in held {
             let locks = if listed { self.table_locks(control, &schema).await? } else { None };
             let waits = match locks {
@@ -176,13 +181,16 @@ impl MyEngine {
                         && !lock.granted
                         && lock.lock == super::judge::TableLock::Write
                 }),
-                None => thread.schema.as_deref() == Some(&schema),
+                None => {
+                    unlisted = true;
+                    thread.schema.as_deref() == Some(&schema)
+                }
             };
             if waits {
                 blocking.insert(key(holder));
             }
         }
-        Ok(blocking.into_iter().collect())
+        Ok(Waits { blocked_by: blocking.into_iter().collect(), unlisted })
     }
 }
 
@@ -195,7 +203,7 @@ fn activity(
     run: EngineTime,
     now: EngineTime,
     began: Option<EngineTime>,
-    blocked_by: Vec<i32>,
+    waits: Waits,
 ) -> Activity {
     Activity {
         backend: BackendKey { pid: key(thread.id), backend_start: run },
@@ -207,6 +215,7 @@ fn activity(
         wait: Some(thread.state.clone()).filter(|state| !state.is_empty()),
         transaction_ms: began.map(|began| now.ms_since(began)),
         statement: thread.statement.clone(),
-        blocked_by,
+        blocked_by: waits.blocked_by,
+        waits_unlisted: waits.unlisted,
     }
 }

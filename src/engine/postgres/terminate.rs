@@ -46,6 +46,9 @@ pub struct Activity {
     pub statement: String,
     /// Backends that it waits for.
     pub blocked_by: Vec<i32>,
+    /// It waits for a table, and the engine doesn't say for whose lock: it may be for any that we
+    /// hold there. Only MariaDB, and MySQL where metadata locks aren't listed.
+    pub waits_unlisted: bool,
 }
 
 const ENDING: &str = "ending a backend";
@@ -140,5 +143,6 @@ fn activity(row: &tokio_postgres::Row) -> Result<Activity, tokio_postgres::Error
         transaction_ms: age.map(|micros| u64::try_from(micros / 1000).unwrap_or(0)),
         statement: row.try_get(9)?,
         blocked_by: row.try_get(10)?,
+        waits_unlisted: false,
     })
 }
