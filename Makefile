@@ -11,8 +11,8 @@ TEST_THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 3 ] && echo
 # More for `cargo test`, such as ARGS="--test tools_pg".
 ARGS ?=
 
-.PHONY: help demo test test-18 test-auto-prepare test-schedules instructions soak lint bench bench-growth fmt sweep \
-  clean
+.PHONY: help demo test test-18 test-auto-prepare test-schedules instructions soak lint bench bench-growth profiled fmt \
+  sweep clean
 
 help:
 	@echo 'make demo    fences on a real PostgreSQL and a real MariaDB under load, start to finish'
@@ -25,6 +25,7 @@ help:
 	@echo 'make lint    format, clippy (the fuzzing targets too), docs and dependency rules; no warnings'
 	@echo 'make bench   what the proxy costs beside other relays'
 	@echo 'make bench-growth   how that grows with clients, namespaces, fences and tables'
+	@echo 'make profiled  the proxy as the container ships it, laid out by a profile: target/profiled/fencewire'
 	@echo 'make fmt     formats the code'
 	@echo 'make sweep   stops and removes what killed test runs left behind'
 	@echo 'make clean   sweep, and remove build products'
@@ -107,6 +108,11 @@ bench:
 bench-growth:
 	@tools/setup.sh bench
 	@exec tools/bench.sh --only growth
+
+# Half an hour on two cores.
+profiled:
+	@tools/setup.sh profiled
+	tools/profiled.sh
 
 fmt:
 	cargo fmt

@@ -2,7 +2,7 @@
 # Installs what this repository needs and the machine lacks. Safe to run again: a machine that has
 # everything gets one line and no change.
 #
-#   tools/setup.sh [demo|test|instructions|bench|lint]...      default: test
+#   tools/setup.sh [demo|test|instructions|bench|profiled|lint]...      default: test
 #
 # Made for Debian 12 with a Rust toolchain. Elsewhere, or without root and sudo, it installs
 # nothing and says what to install by hand. No server is started or enabled, no "main" cluster is
@@ -70,8 +70,8 @@ need_rivals() {
   has haproxy || exists /usr/sbin/haproxy || PACKAGES+=(haproxy)
   has pgbouncer || exists /usr/sbin/pgbouncer || PACKAGES+=(pgbouncer)
   has strace || PACKAGES+=(strace)
-  has openssl || PACKAGES+=(openssl)
 }
+need_tls() { has openssl || PACKAGES+=(openssl); }
 
 # ---- Debian packages
 ROOT=()
@@ -129,6 +129,14 @@ need_lints() {
   cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
   has rustup || die "cargo fmt or cargo clippy is missing: install your toolchain's rustfmt and clippy"
   rustup component add rustfmt clippy
+}
+# What makes a profile of what a program counted (tools/profiled.sh).
+need_profiles() {
+  local host
+  host=$(rustc -vV | sed -n 's/^host: //p')
+  exists "$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata" && return 0
+  has rustup || die "llvm-profdata is missing: install the llvm-tools of your Rust toolchain"
+  rustup component add llvm-tools
 }
 # cargo-deny from PATH or from TOOLS_DIR, else built into the latter: a minute or two, once.
 need_deny() {
@@ -225,11 +233,14 @@ for purpose in "$@"; do
       need_server; need_clients; need_pip; need_driver_hosts
       need_mariadb; need_mysql_clients ;;
     bench)
-      need_server; need_clients; need_rivals
+      need_server; need_clients; need_rivals; need_tls
+      need_mariadb; need_mysql_clients ;;
+    profiled)
+      need_server; need_clients; need_tls
       need_mariadb; need_mysql_clients ;;
     instructions) has valgrind || PACKAGES+=(valgrind) ;;
     lint) ;;
-    *) die "unknown purpose '$purpose': demo, test, instructions, bench or lint" ;;
+    *) die "unknown purpose '$purpose': demo, test, instructions, bench, profiled or lint" ;;
   esac
 done
 if [ ${#PACKAGES[@]} -gt 0 ]; then
@@ -244,5 +255,6 @@ case " $* " in *" bench "*)
     say "no PostgreSQL 18: the bench leaves HAProxy out where it measures TLS" ;;
 esac
 case " $* " in *" lint "*) need_lints; need_deny ;; esac
+case " $* " in *" profiled "*) need_profiles ;; esac
 case " $* " in *" test "*) need_corpus; need_drivers; need_mariadb_plugin ;; esac
 say "everything for '$*' is here"

@@ -44,6 +44,7 @@ def arguments():
     parser.add_argument("fencewire")
     parser.add_argument("bare")
     parser.add_argument("--quick", action="store_true", help="under three minutes, not for keeps")
+    parser.add_argument("--profiled", action="store_true", help="says so of the proxy")
     parser.add_argument("--no-document", action="store_true", help="print only")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of one pgbench run; whole numbers")
@@ -344,6 +345,8 @@ def about(given):
     if "tls" in given.parts:
         found.append(("PostgreSQL for TLS", machine.said(f"{tls.newest()[0]}/postgres", "-V")))
         found.append(("OpenSSL", machine.said("openssl", "version").split(" ")[1]))
+    if given.profiled:
+        found.append(("fencewire", "laid out by a profile (tools/profiled.sh)"))
     found.append(("rounds", f"{given.rounds} of {given.seconds} s each, interleaved"))
     found.append(("taken", datetime.date.today().isoformat()))
     return "; ".join(f"{key}: {value}" for key, value in found) + "."
