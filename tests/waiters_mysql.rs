@@ -13,14 +13,17 @@ mod support;
 
 use std::process::Command;
 
-use acceptance::{PATIENCE, blockers};
+use acceptance::{PATIENCE, blockers, fail_after, still_draining};
 use acceptance_mysql::{MySite, code, on_both, thread};
 use serde_json::Value;
+use support::proxy::uuid;
 use support::{MyFlavour, MyWire, poll};
 
 on_both!(
     a_read_that_waits_for_the_lock_is_stopped_and_its_session_lives,
     a_read_from_another_schema_that_waits_for_the_lock_is_stopped_too,
+    a_transaction_that_wrote_elsewhere_keeps_that_where_its_read_is_stopped,
+    two_fences_on_one_server_each_stop_what_waits_for_their_own_lock,
     who_waits_around_the_proxy_is_left_waiting_and_is_no_blocker,
     a_read_behind_a_direct_ddl_that_waits_for_the_lock,
 );
@@ -87,6 +90,54 @@ fn a_read_from_another_schema_that_waits_for_the_lock_is_stopped_too(flavour: My
         client.query("COMMIT").ok();
     }
     assert_eq!(site.rows(), "1");
+    site.unfence(&operation);
+}
+
+/// Its COMMIT is behind the read that is stopped, and is nobody's to stop.
+fn a_transaction_that_wrote_elsewhere_keeps_that_where_its_read_is_stopped(flavour: MyFlavour) {
+    let (site, open) = (MySite::shared(flavour), MySite::shared(flavour));
+    with_a_view_that_writes(&site);
+    let writes = format!("SELECT n FROM {}.writes", site.db);
+    site.client().query("SELECT 1").ok();
+    let [mut older, mut younger] = [(); 2].map(|()| open.client());
+    older.query("BEGIN").ok();
+    older.query("INSERT INTO t VALUES (1)").ok();
+    let operation = site.fence();
+    younger.query("BEGIN").ok();
+    younger.query("INSERT INTO t VALUES (2)").ok();
+    for (client, then) in [(&mut older, "11"), (&mut younger, "12")] {
+        for _ in 0..2 {
+            let answer = client.query(&writes);
+            assert_eq!((code(&answer).as_str(), answer.code()), ("ZF001", 9701), "{answer:?}");
+        }
+        client.query(&format!("INSERT INTO t VALUES ({then})")).ok();
+        client.query("COMMIT").ok();
+    }
+    let rows: Vec<_> = [1, 2, 11, 12].map(|n| n.to_string()).into();
+    assert_eq!(open.rows(), rows.join(","));
+    assert_eq!(site.rows(), "1", "nothing came past the fence");
+    site.unfence(&operation);
+}
+
+/// A writer of before one fence reads what the other one holds: the statement is stopped, and so
+/// the drain of the first one ends with the transaction's COMMIT.
+fn two_fences_on_one_server_each_stop_what_waits_for_their_own_lock(flavour: MyFlavour) {
+    let (site, second) = (MySite::shared(flavour), MySite::shared(flavour));
+    with_a_view_that_writes(&site);
+    site.client().query("SELECT 1").ok();
+    let mut writer = second.client();
+    writer.query("BEGIN").ok();
+    writer.query("INSERT INTO t VALUES (7)").ok();
+    let operation = site.fence();
+    let began = uuid();
+    let body = second.acquire_body(&began, &fail_after(1));
+    still_draining(&second.acquire(&body));
+    let answer = writer.query(&format!("SELECT n FROM {}.writes", site.db));
+    assert_eq!((code(&answer).as_str(), answer.code()), ("ZF001", 9701), "{answer:?}");
+    writer.query("COMMIT").ok();
+    second.acquire_at_last(&body);
+    assert_eq!((site.rows(), second.rows()), ("1".to_owned(), "7".to_owned()));
+    second.unfence(&began);
     site.unfence(&operation);
 }
 

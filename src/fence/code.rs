@@ -148,7 +148,7 @@ const DENIALS: [DenialRow; 13] = [
         code: "MIGRATION_WRITE_FENCED",
         detail: Some("stale_transaction"),
         http_status: 423,
-        sentence: "this transaction began before a fence and may no longer write",
+        sentence: "this transaction began before a fence went up or was lifted, and may not write",
         hint: "Roll back and begin a new transaction.",
     },
     DenialRow {

@@ -109,7 +109,8 @@ impl Order {
     /// order's generation, without waiting for a client that may have stopped reading.
     pub const GIVE_UP: Self = Self(1 << 3);
 
-    /// The running program waits for the fence's own engine lock: it tries to write. Stop it.
+    /// The running program waits for the fence's own engine lock: it tries to write. Stop it. Given
+    /// by [`Slot::order_stop`], which says which program.
     pub const STOP_WRITING: Self = Self(1 << 4);
 
     /// Say where you stand: a lease is held only because the engine's last answer, an error, told
@@ -189,6 +190,8 @@ pub struct Slot {
     held_since: AtomicU64,
     orders: AtomicU32,
     order_generation: AtomicU64,
+    /// [`Slot::pauses`] of the program that [`Order::STOP_WRITING`] is meant for.
+    to_stop: AtomicU64,
     /// Wakes the session's task when an order comes. One for all slots of a session.
     pub(crate) ordered: Arc<Bell>,
     /// Guards what the control side is told; off the statement path, each time for one look or
@@ -225,6 +228,7 @@ impl Slot {
             held_since: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             order_generation: AtomicU64::new(0),
+            to_stop: AtomicU64::new(0),
             ordered: bell,
             told: Mutex::new(Told { card, run: None }),
         }
@@ -415,10 +419,28 @@ impl Slot {
         self.ordered.ring();
     }
 
-    /// Takes the orders given so far, with the generation below which they hold.
+    /// Orders the program stopped that ran when [`Slot::pauses`] was `pauses`, and no later one.
+    /// `before` is as for [`Slot::order`].
+    pub fn order_stop(&self, pauses: u64, before: Generation) {
+        self.to_stop.store(pauses, Ordering::SeqCst);
+        self.order(Order::STOP_WRITING, before);
+    }
+
+    /// Takes the orders given so far, with the generation below which they hold. An order to stop a
+    /// program that has ended, or one that was admitted to write here, is left out. For the
+    /// session's own task, which alone ends programs: what is true of the program stays so until
+    /// that task lets another one begin.
     pub fn take_orders(&self) -> (Order, Generation) {
-        let orders = self.orders.swap(0, Ordering::SeqCst);
+        let mut orders = self.orders.swap(0, Ordering::SeqCst);
+        if orders & Order::STOP_WRITING.0 != 0 && !self.runs_what_is_to_stop() {
+            orders &= !Order::STOP_WRITING.0;
+        }
         (Order(orders), Generation(self.order_generation.load(Ordering::SeqCst)))
+    }
+
+    fn runs_what_is_to_stop(&self) -> bool {
+        let reads = |stamp: Stamp| !stamp.writer && stamp.running != Running::No;
+        self.pauses() == self.to_stop.load(Ordering::SeqCst) && self.stamp().is_some_and(reads)
     }
 
     pub(super) fn publish(&self, stamp: Option<Stamp>) {

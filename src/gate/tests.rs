@@ -260,6 +260,39 @@ fn orders_are_seen_once_with_the_highest_generation() {
 }
 
 #[test]
+fn an_order_to_stop_meets_the_program_it_names_and_no_other() {
+    let gate = open_gate();
+    let seat = seat(&gate, 1);
+    let slot = seat.slot();
+    let stops = || slot.take_orders().0.has(Order::STOP_WRITING);
+    let (mut lease, _) = seat.begin(StatementClass::Read, 0).unwrap();
+    let first = slot.pauses();
+    slot.order_stop(first, Generation(1));
+    assert!(stops() && !stops(), "it runs, and an order is obeyed once");
+    // Between programs, and with the next one of the same transaction.
+    lease.paused();
+    slot.order_stop(first, Generation(1));
+    assert!(!stops(), "nothing runs");
+    slot.order_stop(slot.pauses(), Generation(1));
+    assert!(!stops(), "nothing runs, whatever the count");
+    lease.extend(StatementClass::Read, true).unwrap();
+    slot.order_stop(first, Generation(1));
+    slot.order(Order::FINISH, Generation(1));
+    let (orders, _) = slot.take_orders();
+    assert!(!orders.has(Order::STOP_WRITING), "the program it names has ended");
+    assert!(orders.has(Order::FINISH), "other orders stand");
+    slot.order_stop(slot.pauses(), Generation(1));
+    assert!(stops());
+    // A writer of before the fence is the drain's matter.
+    lease.extend(StatementClass::Write, true).unwrap();
+    slot.order_stop(slot.pauses(), Generation(1));
+    assert!(!stops());
+    lease.answered();
+    slot.order_stop(slot.pauses(), Generation(1));
+    assert!(!stops(), "no lease");
+}
+
+#[test]
 fn a_drain_waits_for_unguarded_reads_and_for_no_others() {
     let gate = open_gate();
     let seats = [seat(&gate, 1), seat(&gate, 2), seat(&gate, 3)];

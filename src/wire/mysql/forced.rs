@@ -85,12 +85,12 @@ impl Conversation {
     }
 
     /// The order to stop a program that waits for the fence's own engine lock: it tries to write
-    /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang). Where a
-    /// writer's lease is held, at whatever gate, it is left alone: a late order could meet the
-    /// COMMIT.
+    /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang). What the
+    /// session wrote in its transaction at other gates stays, as behind any error: the order names
+    /// its program (`Slot::take_orders`), and the next one waits until the kill is delivered.
     #[cold]
     pub(crate) fn order_stop(&mut self) -> Action {
-        if self.seats.is_writing() || !self.tracker.is_owing() {
+        if !self.tracker.is_owing() {
             return Action::None;
         }
         match self.forced {
