@@ -14,6 +14,7 @@ use crate::fence::state::FenceState;
 use crate::fence::transition::ControlView;
 use crate::fence::verdict::{HoldRule, Overlay};
 use crate::gate::registry::{Authority, Gate, Rules};
+use crate::store::marker::Marker;
 use crate::store::reconcile::{Reconciled, Repair, reconcile};
 use crate::store::{LoadedFence, Persisted, StoreError};
 
@@ -38,7 +39,10 @@ pub(super) const fn is_source_fenced(state: FenceState) -> bool {
 }
 
 impl Control {
-    /// Reads row and marker. A marker that lags is written anew when `repair` is set.
+    /// Reads row and marker. A marker that lags is written anew when `repair` is set, which takes
+    /// the transition lock. Without that a command may commit between the two: the marker is read
+    /// first, because it is written last, so that at worst it is seen to lag, and not to be ahead
+    /// of a store that would then look as if it had been restored.
     ///
     /// # Cancel safety
     /// Cancel safe: a marker is replaced whole or not at all.
@@ -47,13 +51,18 @@ impl Control {
         namespace: &Namespace,
         repair: bool,
     ) -> Result<Reconciled, StoreError> {
+        let marker = self.markers.read(namespace).await;
         let loaded = self.store.fence_load(namespace).await?;
-        Ok(self.compared(loaded, repair).await)
+        Ok(self.reconciled(loaded, marker, repair).await)
     }
 
     /// As [`Control::truth`], for a row that was read already.
     pub(super) async fn compared(&self, loaded: LoadedFence, repair: bool) -> Reconciled {
         let marker = self.markers.read(loaded.namespace()).await;
+        self.reconciled(loaded, marker, repair).await
+    }
+
+    async fn reconciled(&self, loaded: LoadedFence, marker: Marker, repair: bool) -> Reconciled {
         // Whether the database exists is asked later, where the answer can matter: "it does" is
         // the stricter assumption.
         let truth = reconcile(loaded, marker, true);

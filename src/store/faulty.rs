@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{Commit, CommitError, FenceStore, LoadedFence, Persisted, StoreError, StoreFuture};
 use crate::base::ids::{CommandId, Namespace, OperationId};
@@ -45,6 +45,25 @@ pub struct FaultyStore {
 struct Plan {
     commits: VecDeque<CommitFault>,
     reads_fail: bool,
+    held_load: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+}
+
+/// One load of a row whose answer is kept back. Dropping it lets the answer go.
+#[derive(Debug)]
+pub struct HeldLoad {
+    read: oneshot::Receiver<()>,
+    _let_go: oneshot::Sender<()>,
+}
+
+impl HeldLoad {
+    /// Completes once the row was read; the answer is still kept back.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it can be asked again.
+    pub async fn read(&mut self) {
+        // An error means that the load is gone, and with it whoever asked.
+        let _gone = (&mut self.read).await;
+    }
 }
 
 impl FaultyStore {
@@ -67,6 +86,14 @@ impl FaultyStore {
     /// Lets every read fail from now on, or none.
     pub fn fail_reads(&self, fail: bool) {
         self.lock().reads_fail = fail;
+    }
+
+    /// Keeps the answer of the next load of a row back.
+    pub fn hold_load(&self) -> HeldLoad {
+        let (tell, read) = oneshot::channel();
+        let (let_go, wait) = oneshot::channel();
+        self.lock().held_load = Some((tell, wait));
+        HeldLoad { read, _let_go: let_go }
     }
 
     /// Completes once a commit hangs.
@@ -107,7 +134,15 @@ impl FenceStore for FaultyStore {
         &'a self,
         namespace: &'a Namespace,
     ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
-        self.read(self.inner.fence_load(namespace))
+        let load = self.read(self.inner.fence_load(namespace));
+        let Some((tell, wait)) = self.lock().held_load.take() else { return load };
+        Box::pin(async move {
+            let loaded = load.await;
+            // Nobody listens where the test has ended; nobody holds it any more then, either.
+            let _unheard = tell.send(());
+            let _let_go = wait.await;
+            loaded
+        })
     }
 
     fn fence_list(&self) -> StoreFuture<'_, Result<Vec<LoadedFence>, StoreError>> {

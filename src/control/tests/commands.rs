@@ -27,6 +27,24 @@ async fn a_clean_acquire_proves_its_drain_and_a_release_opens_again() {
     assert_eq!(rig.engine.open_at_release(), [false], "the lock goes before the gate opens");
 }
 
+/// Who inspects takes no lock: a row of before a commit beside a marker of behind it would look like
+/// a store that was restored.
+#[tokio::test]
+async fn an_inspection_beside_a_commit_sees_no_marker_ahead_of_its_row() {
+    let rig = Rig::new().await;
+    rig.run(patient(1, 1)).await;
+    let mut held = rig.store.hold_load();
+    let control = Arc::clone(&rig.control);
+    let looks = tokio::spawn(async move { control.inspect(&namespace(), true).await.unwrap() });
+    held.read().await;
+    rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
+    drop(held);
+    let sight = looks.await.unwrap().sight;
+    assert!(sight.unavailable.is_none(), "{:?}", sight.unavailable);
+    assert_eq!((sight.state, sight.revision), (FenceState::SourceWriteFenced, Revision(2)));
+    assert_eq!(rig.inspect().await.sight.state, FenceState::Released);
+}
+
 #[tokio::test]
 async fn replay_comes_before_everything_that_changed_since() {
     let rig = Rig::new().await;
