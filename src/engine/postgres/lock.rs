@@ -5,12 +5,13 @@
 //! aren't touched. The transaction is READ ONLY and READ COMMITTED, gets no transaction id and
 //! keeps no snapshot, so it holds back no vacuum horizon; autovacuum of the locked tables waits.
 //!
-//! What an attempt asks for is sent in as few goes as possible: `BEGIN` with the first listing,
-//! each `LOCK` with the listing behind it, the last look with what ends it. The engine runs what it
-//! is sent in order and one statement to its end before the next (see `connect`), so a listing is
-//! of the time behind the locks in front of it, by a snapshot of its own. Where one fails the rest
-//! of its go fails in the aborted transaction or is thrown away, and the first error is the
-//! attempt's. The functions that the fence can't see through are looked for beside it, on the kept
+//! What an attempt asks for is sent in as few goes as possible: `BEGIN` with the first listing and
+//! the large objects' catalogs, then each `LOCK` with the listing behind it and where that was. The
+//! engine runs what it is sent in order and one statement to its end before the next (see
+//! `connect`), so a listing is of the time behind the locks in front of it, by a snapshot of its
+//! own. Where one fails the rest of its go fails in the aborted transaction or is thrown away, and
+//! the first error is the attempt's; but for the catalogs, which not every role may lock: behind
+//! their refusal the next go begins at the savepoint in front of them. The functions that the fence can't see through are looked for beside it, on the kept
 //! connection; they are a hint, and nothing rests on when.
 //!
 //! The holder's connection may be opened long before ([`PgEngine::open_holder`]), while a drain
@@ -32,6 +33,7 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use super::connect::{Connections, Session, answer_bound, translate, words};
@@ -58,7 +60,10 @@ macro_rules! tables {
     };
 }
 
-/// Tables that this transaction hasn't locked yet, in an order that all holders share.
+/// All tables, in an order that all holders share: what a transaction that has locked none misses.
+const TABLES: &str = tables!("format('%I.%I', n.nspname, c.relname)", "ORDER BY c.oid");
+
+/// Tables that this transaction hasn't locked yet, in the same order.
 ///
 /// Which database this is is asked of the activity: `pg_database` would stay locked as long as the
 /// fence, and a REINDEX of it from any database would have all logins queue behind itself.
@@ -458,77 +463,83 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Lists and locks until nothing is missing; `None` when that doesn't come to an end.
     async fn run(&self) -> Result<Option<Granted>, Failed> {
-        let lock_ms = self.lock_timeout.as_millis();
-        let total_ms = lock_ms.saturating_mul(4);
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; \
-             SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}"
-        );
         let mut locked = 0;
-        let mut missing = self.then_missing(&begin).await?;
+        let (mut missing, large_objects) = self.begin().await?;
+        // Behind a refusal the transaction is aborted up to there.
+        let mut back = if large_objects { "" } else { "ROLLBACK TO SAVEPOINT large_objects; " };
         for _ in 0..LOCK_ROUNDS_MAX {
-            if missing.is_empty() {
-                let large_objects = self.large_objects().await?;
-                let Seen { identity, now: at, .. } = self.settle().await?;
-                return Ok(Some(Granted { tables: locked, large_objects, identity, at }));
-            }
             locked += missing.len();
-            let lock = lock_statement(&missing);
-            missing = self.then_missing(&lock).await.map_err(|failed| match failed {
+            let lock = format!("{back}{}{}", self.patience(), lock_statement(&missing));
+            back = "";
+            let (seen, still) = self.lock(&lock).await.map_err(|failed| match failed {
                 Failed::NoRoom(_, words) => Failed::NoRoom(locked, words),
                 other @ (Failed::Busy
                 | Failed::Moved
                 | Failed::Forbidden(_)
                 | Failed::Engine(_)) => other,
             })?;
+            missing = still;
+            if missing.is_empty() {
+                let Seen { identity, now: at, .. } = seen;
+                return Ok(Some(Granted { tables: locked, large_objects, identity, at }));
+            }
         }
         Ok(None)
     }
 
-    /// Executes a statement, and lists behind it, in one go, what is not locked.
-    async fn then_missing(&self, sql: &str) -> Result<Vec<String>, Failed> {
-        let client = &self.session.client;
-        let (executed, rows) = self
-            .bounded(async {
-                let list = client.query_typed(MISSING, &[]);
-                Ok(tokio::join!(biased; client.batch_execute(sql), list))
-            })
-            .await?;
-        executed.map_err(|e| self.sort(&e))?;
-        let rows = rows.map_err(|e| self.sort(&e))?;
-        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(|e| self.sort(&e))
+    /// How long what follows may take.
+    fn patience(&self) -> String {
+        let lock_ms = self.lock_timeout.as_millis();
+        let total_ms = lock_ms.saturating_mul(4);
+        format!("SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}; ")
     }
 
-    /// Locks large objects where the role may; a refusal doesn't spoil the transaction.
-    async fn large_objects(&self) -> Result<bool, Failed> {
-        match self.execute(LARGE_OBJECTS).await {
-            Ok(()) => Ok(true),
-            Err(Failed::Forbidden(_)) => {
-                self.execute("ROLLBACK TO SAVEPOINT large_objects").await.map(|()| false)
-            }
+    /// Begins, lists all tables, and locks large objects where the role may.
+    async fn begin(&self) -> Result<(Vec<String>, bool), Failed> {
+        let client = &self.session.client;
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {}", self.patience());
+        let (begun, rows, large) = self
+            .bounded(async {
+                let list = client.query_typed(TABLES, &[]);
+                let (begun, large) =
+                    (client.batch_execute(&begin), client.batch_execute(LARGE_OBJECTS));
+                Ok(tokio::join!(biased; begun, list, large))
+            })
+            .await?;
+        begun.map_err(|e| self.sort(&e))?;
+        let tables = self.names(rows)?;
+        match large.map_err(|e| self.sort(&e)) {
+            Ok(()) => Ok((tables, true)),
+            Err(Failed::Forbidden(_)) => Ok((tables, false)),
             Err(other) => Err(other),
         }
     }
 
-    /// Reads where and when it was, and puts the session's usual timeout back.
-    async fn settle(&self) -> Result<Seen, Failed> {
+    /// Locks, lists behind it what is not locked, reads where and when it was, and puts the
+    /// session's usual timeout back: in one go.
+    async fn lock(&self, sql: &str) -> Result<(Seen, Vec<String>), Failed> {
         let client = &self.session.client;
         let usual = self.connections.settings().statement_timeout.as_millis().max(1);
         let usual = format!("SET LOCAL statement_timeout = {usual}");
-        let (row, settled) = self
+        let (executed, rows, row, settled) = self
             .bounded(async {
+                let list = client.query_typed(MISSING, &[]);
                 let ask = client.query_typed_one(IDENTITY, &[]);
                 // Last, because it is a simple query: see DROP_SNAPSHOT.
-                Ok(tokio::join!(biased; ask, client.batch_execute(&usual)))
+                let settle = client.batch_execute(&usual);
+                Ok(tokio::join!(biased; client.batch_execute(sql), list, ask, settle))
             })
             .await?;
+        executed.map_err(|e| self.sort(&e))?;
+        let missing = self.names(rows)?;
         let row = row.map_err(|e| self.sort(&e))?;
         settled.map_err(|e| self.sort(&e))?;
-        Seen::of(&row).map_err(|e| self.sort(&e))
+        Ok((Seen::of(&row).map_err(|e| self.sort(&e))?, missing))
     }
 
-    async fn execute(&self, sql: &str) -> Result<(), Failed> {
-        self.bounded(self.session.client.batch_execute(sql)).await
+    fn names(&self, rows: Result<Vec<Row>, tokio_postgres::Error>) -> Result<Vec<String>, Failed> {
+        let rows = rows.map_err(|e| self.sort(&e))?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(|e| self.sort(&e))
     }
 
     async fn bounded<T>(
@@ -580,8 +591,11 @@ impl Attempt<'_> {
     }
 }
 
-/// `ONLY` belongs to each name; partitions are in the list under their own names.
+/// `ONLY` belongs to each name; partitions are in the list under their own names. Empty for none.
 fn lock_statement(tables: &[String]) -> String {
+    if tables.is_empty() {
+        return String::new();
+    }
     let mut sql = String::from("LOCK TABLE ");
     for (index, table) in tables.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };
