@@ -131,5 +131,11 @@ def description(pg_bin, haproxy, pgbouncer, mariadb):
         words = said(mariadb, "--no-defaults", "--version").split("Ver ")[-1]
         pairs.append(("MariaDB", words.split("-")[0]))
         pairs.append(("sysbench", said("sysbench", "--version").split(" ")[-1]))
-    pairs.append(("commit", said("git", "rev-parse", "--short", "HEAD")))
+    pairs.append(("commit", commit()))
     return pairs
+
+
+def commit():
+    """The commit that is checked out, and whether files differ from it."""
+    changed = said("git", "status", "--porcelain", "--untracked-files=no")
+    return said("git", "rev-parse", "--short", "HEAD") + (" and changes" if changed else "")
