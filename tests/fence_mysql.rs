@@ -21,7 +21,9 @@ use support::my_tools::MyTarget;
 use support::my_wire::status;
 use support::proxy::uuid;
 use support::tools::{run, run_failing};
-use support::{Engine, MyCluster, MyFlavour, MyOptions, Proxy, ProxyOptions, free_port, poll};
+use support::{
+    Engine, MyCluster, MyFlavour, MyOptions, MyWire, Proxy, ProxyOptions, free_port, poll,
+};
 
 on_both!(
     acceptance_01_of_two_operations_at_once_one_owns_the_fence,
@@ -39,6 +41,7 @@ on_both!(
     acceptance_07_a_client_that_stops_reading_is_terminated_and_then_only_acknowledged,
     acceptance_08_a_prepared_branch_keeps_the_drain_until_it_is_resolved,
     acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release,
+    a_client_that_leaves_a_transaction_that_is_waited_for_is_released_by_answer,
     a_writer_around_the_proxy_keeps_the_drain_and_then_waits_for_the_lock,
     a_restarted_proxy_holds_the_lock_again,
     a_dump_in_a_snapshot_works_under_a_write_fence,
@@ -488,6 +491,33 @@ fn acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release(flavour: MyFlavo
     let releases = &applied(&answer)["fence"]["evidence"]["releases"];
     assert_eq!(releases["by_engine"], 1, "{releases:#}");
     assert_eq!(site.rows(), "1");
+}
+
+/// Its transaction is rolled back in front of its goodbye: the engine's answer releases the lease, and
+/// nobody has to ask whether the connection is gone.
+fn a_client_that_leaves_a_transaction_that_is_waited_for_is_released_by_answer(flavour: MyFlavour) {
+    const QUIT: u8 = 1;
+    let site = MySite::shared(flavour);
+    let leaves: [fn(MyWire); 2] = [|mut client| client.command(&[QUIT]), drop];
+    for leaves in leaves {
+        let mut client = site.client();
+        client.query("BEGIN").ok();
+        client.query("INSERT INTO t VALUES (1)").ok();
+        let id = thread(&client);
+        let operation = uuid();
+        let body = site.acquire_body(&operation, &patient());
+        let answer = std::thread::scope(|scope| {
+            let acquire = scope.spawn(|| site.acquire(&body));
+            site.wait_blocked_by(id);
+            leaves(client);
+            acquire.join().unwrap()
+        });
+        let releases = &applied(&answer)["fence"]["evidence"]["releases"];
+        let counts = [&releases["by_answer"], &releases["by_engine"]].map(Value::as_u64);
+        assert_eq!(counts, [Some(1), Some(0)], "{releases:#}");
+        assert_eq!(site.rows(), "");
+        site.unfence(&operation);
+    }
 }
 
 fn a_writer_around_the_proxy_keeps_the_drain_and_then_waits_for_the_lock(flavour: MyFlavour) {

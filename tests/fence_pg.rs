@@ -20,7 +20,7 @@ use acceptance::{
 use serde_json::{Value, json};
 use support::proxy::uuid;
 use support::wire::{self, bind, describe, execute, fields, parse, query, sync};
-use support::{Engine, PgCluster, Proxy, ProxyOptions, free_port, poll};
+use support::{Engine, PgCluster, Proxy, ProxyOptions, Wire, free_port, poll};
 
 #[test]
 fn acceptance_01_of_two_operations_at_once_one_owns_the_fence() {
@@ -554,6 +554,32 @@ fn acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release() {
     let releases = &applied(&answer)["fence"]["evidence"]["releases"];
     assert_eq!(releases["by_engine"], 1, "{releases:#}");
     assert_eq!(site.rows(), "1");
+}
+
+/// Its transaction is rolled back in front of its goodbye: the engine's answer releases the lease, and
+/// nobody has to ask whether the backend is gone.
+#[test]
+fn a_client_that_leaves_a_transaction_that_is_waited_for_is_released_by_answer() {
+    let site = Site::shared();
+    let leaves: [fn(Wire); 2] = [Wire::terminate, drop];
+    for leaves in leaves {
+        let mut client = site.client();
+        client.query("BEGIN; INSERT INTO t VALUES (1)").ok();
+        let pid = client.backend_pid();
+        let operation = uuid();
+        let body = site.acquire_body(&operation, &patient());
+        let answer = std::thread::scope(|scope| {
+            let acquire = scope.spawn(|| site.acquire(&body));
+            site.wait_blocked_by(pid);
+            leaves(client);
+            acquire.join().unwrap()
+        });
+        let releases = &applied(&answer)["fence"]["evidence"]["releases"];
+        let counts = [&releases["by_answer"], &releases["by_engine"]].map(Value::as_u64);
+        assert_eq!(counts, [Some(1), Some(0)], "{releases:#}");
+        assert_eq!(site.rows(), "");
+        site.unfence(&operation);
+    }
 }
 
 #[test]

@@ -300,10 +300,13 @@ pub const CLASSIFIED_DATABASES_MAX: usize = 32;
 /// Namespaces for which commands may have been seen; further new names are refused.
 pub const NAMESPACES_SEEN_MAX: usize = 65_536;
 /// First pause between two looks of a drain at the engine, in milliseconds; doubles.
-pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+pub const DRAIN_LOOK_FIRST_MS: u64 = 10;
 /// How long a drain waits for writers before it asks the engine for their names, in milliseconds:
 /// most end before, and nobody has to be named.
 pub const DRAIN_UNNAMED_MS: u64 = 50;
+/// First pause of these after which the engine is asked whether backends of lost sessions are gone,
+/// in milliseconds; doubles.
+pub const DRAIN_LOST_LOOK_FIRST_MS: u64 = 2;
 /// How long after its time a drain may still wait for an answer of the engine that is under way,
 /// in milliseconds; then it answers DRAINING without it.
 pub const DRAIN_ANSWER_GRACE_MS: u64 = 5_000;
@@ -387,4 +390,5 @@ const _: () = assert!(FORCED_NAMED_MAX * 512 < STORED_RECORD_BYTES);
 const _: () = assert!(CONTROL_BACKOFF_FIRST_MS <= CONTROL_BACKOFF_MAX_MS);
 const _: () = assert!(CONTROL_BACKOFF_MAX_MS * 2 <= RECOVERY_SERVER_MS);
 const _: () = assert!(DRAIN_LOOK_FIRST_MS <= DRAIN_LOOK_MAX_MS);
+const _: () = assert!(0 < DRAIN_LOST_LOOK_FIRST_MS && DRAIN_LOST_LOOK_FIRST_MS < DRAIN_UNNAMED_MS);
 const _: () = assert!(ENGINE_LOCK_RETRY_FIRST_MS <= ENGINE_LOCK_RETRY_MAX_MS);

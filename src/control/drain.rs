@@ -5,7 +5,8 @@
 //! A deadline decides when to answer or to force, and never completes anything (invariant 6).
 //! The proof is put together here and nowhere else but in the store's reading; what becomes of it
 //! is in `drain/completion.rs`, who blocks in `drain/blockers.rs`, what is forced in
-//! `drain/force.rs`, and what was asked before it began in `drain/early.rs`.
+//! `drain/force.rs`, what was asked before it began in `drain/early.rs`, and how earlier writers are
+//! waited for in `drain/leases.rs`.
 //!
 //! Invariants: 6, 7, 8. Callers: `control/fences.rs`, outside the transition lock. The completing
 //! commit takes that lock again and finds itself superseded if the record moved by one revision.
@@ -14,6 +15,7 @@ mod blockers;
 mod completion;
 mod early;
 mod force;
+mod leases;
 
 pub(super) use blockers::{activity_of, blocks};
 pub(super) use early::Early;
@@ -488,51 +490,6 @@ impl Run<'_> {
         let triggers = self.engine.login_triggers(&self.line.namespace).await?;
         self.gate.note_login_triggers(question, Some(triggers));
         Ok(())
-    }
-
-    /// Waits until no earlier writer's lease is left.
-    async fn leases(&mut self) -> Result<Drained, Stop> {
-        let mut soon = Duration::from_millis(limits::DRAIN_UNNAMED_MS);
-        loop {
-            self.settle_orphans().await;
-            if let Some(drained) = self.drain.look() {
-                return Ok(drained);
-            }
-            if let Some(drained) = self.end_soon(std::mem::take(&mut soon)).await {
-                return Ok(drained);
-            }
-            if let Some(drained) = self.name_writers().await {
-                return Ok(drained);
-            }
-            self.show();
-            let rest = self.next_rest().await?;
-            tokio::select! {
-                biased;
-                drained = self.drain.wait() => return Ok(drained),
-                _moved = self.published.changed() => {}
-                () = tokio::time::sleep(rest) => {}
-            }
-            if self.is_superseded() {
-                return Err(Stop::Superseded);
-            }
-        }
-    }
-
-    /// Waits a while, within the stage, for writers that nobody has been told of yet.
-    async fn end_soon(&mut self, bound: Duration) -> Option<Drained> {
-        let left = self.stage_ends.saturating_sub(self.control.clock.monotonic());
-        let bound = bound.min(left);
-        if bound.is_zero() {
-            return None;
-        }
-        self.report.active_writers = self.drain.blockers().len() as u64;
-        self.show();
-        tokio::select! {
-            biased;
-            drained = self.drain.wait() => Some(drained),
-            _moved = self.published.changed() => None,
-            () = tokio::time::sleep(bound) => None,
-        }
     }
 
     /// Asks the engine what is left; `None` after a rest, when something is.

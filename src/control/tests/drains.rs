@@ -1,5 +1,6 @@
 //! Drains: who is waited for, what deadlines do, what force reaches.
 
+use crate::base::limits;
 use crate::engine::{Blocker, Why};
 use crate::fence::command::CommandKind;
 use crate::fence::record::{ForcedKind, Identity, LockMode};
@@ -565,6 +566,22 @@ async fn a_lost_session_counts_until_the_engine_shows_its_backend_gone() {
     assert_eq!(code(&rig.run(at_once(1, 1)).await), ControlCode::Applied);
     let evidence = rig.inspect().await.sight.record.unwrap().evidence.unwrap();
     assert_eq!(evidence.releases.by_answer, 0);
+}
+
+/// Clients that are refused leave in the middle of their transactions, and their backends are gone
+/// a moment later: nothing but the engine tells.
+#[tokio::test(start_paused = true)]
+async fn a_lost_session_whose_backend_is_gone_soon_is_asked_for_soon() {
+    let rig = Rig::new().await;
+    let (seat, lease) = rig.writer(1, 11);
+    drop((lease, seat));
+    let answer = rig.spawn(patient(1, 1));
+    rig.until("a look at its backend", |rig| rig.engine.count("activity") > 0).await;
+    rig.engine.backend_gone(11);
+    let gone = tokio::time::Instant::now();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+    let took = gone.elapsed();
+    assert!(took < Duration::from_millis(limits::DRAIN_UNNAMED_MS / 2), "{took:?}");
 }
 
 #[tokio::test]

@@ -403,6 +403,9 @@ impl Packet<'_, '_, '_> {
             self.out.inject(|buffer| conversation.ping(buffer));
             return Ruling::Stop(Stop::Blocked);
         }
+        if command == Command::Quit && conversation.leaves_open() {
+            self.out.inject(|buffer| conversation.roll_back(0, true, buffer));
+        }
         if command == Command::Close {
             if self.payload.len() < self.header.payload.min(STATEMENT_HEAD) {
                 return Ruling::Stop(Stop::More);

@@ -119,6 +119,14 @@ impl Conversation {
         }
     }
 
+    /// Whether the client leaves in the middle of an idle transaction that holds a lease at a closed
+    /// gate. That is rolled back in front of the goodbye: the engine's answer ends the lease. Else
+    /// only the end of the connection would, which a drain can but ask the engine for.
+    pub(crate) fn leaves_open(&self) -> bool {
+        let inside = matches!(self.stand, Stand::Inside { .. }) && !self.tracker.is_owing();
+        inside && self.forced == Forced::No && self.seats.holds_closed()
+    }
+
     /// Sends a ROLLBACK; with it everything is taken back that ever had to be.
     #[cold]
     pub(crate) fn roll_back(&mut self, tries: u32, told: bool, to_engine: &mut BytesMut) {

@@ -307,7 +307,7 @@ impl Relay {
                 progress = true;
             }
             let over = !self.client.reads && !self.conversation.wants_word();
-            if over && to_engine_clear && !self.shut {
+            if over && to_engine_clear && self.engine.pending.is_empty() && !self.shut {
                 match Pin::new(&mut self.engine.stream).poll_shutdown(cx) {
                     Poll::Ready(_) => self.shut = true,
                     Poll::Pending => {}
@@ -383,6 +383,10 @@ impl Relay {
         }
         if (self.finishing || !self.client.reads) && !self.shut && self.engine.writes {
             self.conversation.look(&mut self.engine.pending);
+        }
+        let left = !self.client.reads && !self.shut && self.client.rest.is_over();
+        if left && self.conversation.leaves_open() {
+            self.conversation.roll_back(0, true, &mut self.engine.pending);
         }
         if !self.client.reads {
             self.after_step_abandoned();

@@ -173,7 +173,10 @@ impl Message<'_, '_, '_> {
     fn rule(&mut self) -> Ruling {
         match self.header.tag {
             b'S' => self.sync(),
-            b'X' => Ruling::Continuation,
+            b'X' => {
+                self.conversation.take_back(self.out);
+                Ruling::Continuation
+            }
             b'F' if removed(Removable::StatementLease) => Ruling::Continuation,
             b'd' | b'c' | b'f' => self.copy(),
             b'H' => self.flush(),

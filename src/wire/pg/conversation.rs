@@ -444,6 +444,21 @@ impl Conversation {
         }
     }
 
+    /// Where the client leaves in the middle of an idle transaction while writes are closed, that is
+    /// rolled back in front of the goodbye: the engine's answer ends the lease. Else only the end of
+    /// the backend would, which a drain can but ask the engine for. False where there is none.
+    pub(crate) fn take_back(&mut self, out: &mut Outgoing<'_>) -> bool {
+        let Some(lease) = &self.lease else { return false };
+        let open = lease.seat().gate().word().writes_open();
+        let idle = self.owed.is_empty() && !self.midway && self.discard == Discard::Nothing;
+        let inside = matches!(self.status, Status::Open | Status::Failed) && !self.doubted;
+        let takes = !open && idle && inside && self.forced == Forced::No;
+        if takes {
+            self.own_query("ROLLBACK", out);
+        }
+        takes
+    }
+
     #[cold]
     fn own_query(&mut self, sql: &str, out: &mut Outgoing<'_>) {
         self.owed.simple(Whose::Own);

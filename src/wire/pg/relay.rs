@@ -287,6 +287,9 @@ impl Relay {
                 progress = true;
             }
             if !self.client.reads && to_engine_clear && !self.shut {
+                if self.take_back() {
+                    continue;
+                }
                 match Pin::new(&mut self.engine.stream).poll_shutdown(cx) {
                     Poll::Ready(_) => self.shut = true,
                     Poll::Pending => {}
@@ -296,6 +299,15 @@ impl Relay {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// The client has left without a goodbye.
+    #[cold]
+    fn take_back(&mut self) -> bool {
+        let mut out = Outgoing::new(&[], &mut self.engine.pending);
+        let takes = self.end.is_none() && self.conversation.take_back(&mut out);
+        let _nothing = out.finish();
+        takes
     }
 
     /// The engine's word on a guard is read in front of a client that doesn't take its answers: of

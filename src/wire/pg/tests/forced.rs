@@ -166,3 +166,60 @@ fn control_arm_a_cancelled_statement_without_an_order_keeps_its_own_error() {
         assert_eq!(stage.told(), ["E:57014", "ZI"]);
     });
 }
+
+/// A client's goodbye.
+fn goodbye() -> Vec<u8> {
+    message(b'X', b"")
+}
+
+#[test]
+fn a_client_that_leaves_an_open_transaction_behind_a_fence_is_rolled_back_in_front_of_it() {
+    for status in [b'T', b'E'] {
+        both(|stage| {
+            stage.client(&query("BEGIN"));
+            stage.engine(&ended(b'T'));
+            stage.client(&query("INSERT INTO t VALUES (1)"));
+            stage.engine(&ended(status));
+            stage.close();
+            stage.sent();
+            stage.told();
+            stage.client(&goodbye());
+            assert_eq!(stage.sent(), [query("ROLLBACK"), goodbye()].concat());
+            assert!(stage.conversation.lease.is_some(), "that it was sent releases nothing");
+            stage.engine(&[done("ROLLBACK"), ready(b'I')].concat());
+            assert!(stage.conversation.lease.is_none(), "released by answer");
+            assert!(stage.told().is_empty());
+        });
+    }
+}
+
+#[test]
+fn control_arm_every_other_goodbye_goes_as_it_came() {
+    let inside: fn(&mut Stage) = |stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'T'));
+    };
+    let runs: fn(&mut Stage) = |stage| {
+        stage.client(&query("INSERT INTO t VALUES (1)"));
+        stage.close();
+    };
+    let half: fn(&mut Stage) = |stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'T'));
+        stage.client(&parse("", "INSERT INTO t VALUES (1)"));
+        stage.close();
+    };
+    let over: fn(&mut Stage) = |stage| {
+        stage.client(&query("BEGIN"));
+        stage.engine(&ended(b'I'));
+        stage.close();
+    };
+    for (what, before) in [("open", inside), ("runs", runs), ("half", half), ("over", over)] {
+        both(|stage| {
+            before(stage);
+            stage.sent();
+            stage.client(&goodbye());
+            assert_eq!(stage.sent(), goodbye(), "{what}");
+        });
+    }
+}
