@@ -68,7 +68,8 @@ impl Killer for ControlKiller {
                 control.stop_statement(&engine, key).await
             };
             match timeout(bound, kill).await {
-                Ok(Ok(())) => {}
+                // The relay may be gone by now: nobody to tell.
+                Ok(Ok(())) => drop(done.send(())),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, thread, "the fence's KILL QUERY could not be delivered");
                 }
@@ -76,8 +77,6 @@ impl Killer for ControlKiller {
                     tracing::warn!(%engine, thread, "the fence's KILL QUERY took too long");
                 }
             }
-            // The relay may be gone by now: nobody to tell.
-            let _unheard = done.send(());
         };
         drop(self.runtime.spawn(task));
         delivered

@@ -40,9 +40,9 @@ pub(super) const fn is_source_fenced(state: FenceState) -> bool {
 
 impl Control {
     /// Reads row and marker. A marker that lags is written anew when `repair` is set, which takes
-    /// the transition lock. Without that a command may commit between the two: the marker is read
-    /// first, because it is written last, so that at worst it is seen to lag, and not to be ahead
-    /// of a store that would then look as if it had been restored.
+    /// the transition lock. Without that a command may commit between the two, and a store look as
+    /// if it had been restored: the marker is read first, because it is written behind its row, and
+    /// what doesn't fit is looked at once more (a target's is written before its row, and twice).
     ///
     /// # Cancel safety
     /// Cancel safe: a marker is replaced whole or not at all.
@@ -51,6 +51,17 @@ impl Control {
         namespace: &Namespace,
         repair: bool,
     ) -> Result<Reconciled, StoreError> {
+        let first = self.look(namespace, repair).await?;
+        let fits = match first.view {
+            ControlView::UnknownUnavailable { .. } => false,
+            ControlView::Record(_) | ControlView::NoRecord { .. } => {
+                first.repair == Repair::Nothing
+            }
+        };
+        if fits || repair { Ok(first) } else { self.look(namespace, false).await }
+    }
+
+    async fn look(&self, namespace: &Namespace, repair: bool) -> Result<Reconciled, StoreError> {
         let marker = self.markers.read(namespace).await;
         let loaded = self.store.fence_load(namespace).await?;
         Ok(self.reconciled(loaded, marker, repair).await)

@@ -45,24 +45,33 @@ pub struct FaultyStore {
 struct Plan {
     commits: VecDeque<CommitFault>,
     reads_fail: bool,
-    held_load: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+    held_load: Option<(HoldAt, oneshot::Sender<()>, oneshot::Receiver<()>)>,
 }
 
-/// One load of a row whose answer is kept back. Dropping it lets the answer go.
+/// Where a load of a row is kept back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldAt {
+    /// Before the row is read.
+    Before,
+    /// When it was read, before the answer.
+    Behind,
+}
+
+/// One load of a row that is kept back. Dropping it lets the load go on.
 #[derive(Debug)]
 pub struct HeldLoad {
-    read: oneshot::Receiver<()>,
+    there: oneshot::Receiver<()>,
     _let_go: oneshot::Sender<()>,
 }
 
 impl HeldLoad {
-    /// Completes once the row was read; the answer is still kept back.
+    /// Completes once the load has come to where it is kept back.
     ///
     /// # Cancel safety
     /// Cancel safe: it can be asked again.
-    pub async fn read(&mut self) {
+    pub async fn reached(&mut self) {
         // An error means that the load is gone, and with it whoever asked.
-        let _gone = (&mut self.read).await;
+        let _gone = (&mut self.there).await;
     }
 }
 
@@ -88,12 +97,12 @@ impl FaultyStore {
         self.lock().reads_fail = fail;
     }
 
-    /// Keeps the answer of the next load of a row back.
-    pub fn hold_load(&self) -> HeldLoad {
-        let (tell, read) = oneshot::channel();
+    /// Keeps the next load of a row back.
+    pub fn hold_load(&self, at: HoldAt) -> HeldLoad {
+        let (tell, there) = oneshot::channel();
         let (let_go, wait) = oneshot::channel();
-        self.lock().held_load = Some((tell, wait));
-        HeldLoad { read, _let_go: let_go }
+        self.lock().held_load = Some((at, tell, wait));
+        HeldLoad { there, _let_go: let_go }
     }
 
     /// Completes once a commit hangs.
@@ -135,13 +144,24 @@ impl FenceStore for FaultyStore {
         namespace: &'a Namespace,
     ) -> StoreFuture<'a, Result<LoadedFence, StoreError>> {
         let load = self.read(self.inner.fence_load(namespace));
-        let Some((tell, wait)) = self.lock().held_load.take() else { return load };
-        Box::pin(async move {
-            let loaded = load.await;
+        let Some((at, tell, wait)) = self.lock().held_load.take() else { return load };
+        let held = async move {
             // Nobody listens where the test has ended; nobody holds it any more then, either.
             let _unheard = tell.send(());
             let _let_go = wait.await;
-            loaded
+        };
+        Box::pin(async move {
+            match at {
+                HoldAt::Before => {
+                    held.await;
+                    load.await
+                }
+                HoldAt::Behind => {
+                    let loaded = load.await;
+                    held.await;
+                    loaded
+                }
+            }
         })
     }
 

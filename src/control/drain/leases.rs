@@ -6,6 +6,7 @@
 //! Invariants: 6, 7. Pauses bound how often the engine is asked and prove nothing: what ends the
 //! wait is the table. Callers: `control/drain.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Run, Stop};
@@ -45,8 +46,9 @@ impl Run<'_> {
     /// that was lost nothing here tells that its backend is gone, and most are soon: clients that
     /// are refused leave in the middle of their transactions. So the engine is asked meanwhile.
     async fn end_soon(&mut self, bound: Duration) -> Option<Drained> {
-        let left = self.stage_ends.saturating_sub(self.control.clock.monotonic());
-        let mut left = bound.min(left);
+        let clock = Arc::clone(&self.control.clock);
+        let until = self.stage_ends.min(clock.monotonic() + bound);
+        let mut left = until.saturating_sub(clock.monotonic());
         let mut pause = Duration::from_millis(limits::DRAIN_LOST_LOOK_FIRST_MS);
         while !left.is_zero() {
             self.report.active_writers = self.drain.blockers().len() as u64;
@@ -58,9 +60,10 @@ impl Run<'_> {
                 _moved = self.published.changed() => return None,
                 () = tokio::time::sleep(pause) => {}
             }
-            left -= pause;
+            let paused = left - pause;
             pause *= 2;
             self.settle_orphans().await;
+            left = paused.min(until.saturating_sub(clock.monotonic()));
             if let Some(drained) = self.drain.look() {
                 return Some(drained);
             }

@@ -33,10 +33,10 @@ async fn a_clean_acquire_proves_its_drain_and_a_release_opens_again() {
 async fn an_inspection_beside_a_commit_sees_no_marker_ahead_of_its_row() {
     let rig = Rig::new().await;
     rig.run(patient(1, 1)).await;
-    let mut held = rig.store.hold_load();
+    let mut held = rig.store.hold_load(HoldAt::Behind);
     let control = Arc::clone(&rig.control);
     let looks = tokio::spawn(async move { control.inspect(&namespace(), true).await.unwrap() });
-    held.read().await;
+    held.reached().await;
     rig.run(release(1, 2, FenceState::SourceWriteFenced, 2)).await;
     drop(held);
     let sight = looks.await.unwrap().sight;

@@ -42,7 +42,7 @@ use crate::gate::registry::{Gate, Gates};
 use crate::gate::slot::Card;
 use crate::sql::StatementClass;
 use crate::store::FenceStore;
-use crate::store::faulty::{CommitFault, FaultyStore};
+use crate::store::faulty::{CommitFault, FaultyStore, HoldAt};
 use crate::store::marker::MarkerDir;
 use crate::store::memory::MemoryStore;
 use crate::store::sqlite::SqliteStore;
@@ -217,7 +217,7 @@ impl Rig {
 
     /// Lets some looks at what is left pass by, in paused time.
     async fn looks_pass(&self) {
-        let looks = Duration::from_millis(4 * crate::base::limits::DRAIN_LOOK_FIRST_MS);
+        let looks = Duration::from_millis(16 * crate::base::limits::DRAIN_LOOK_FIRST_MS);
         // tidy: not a race: time is paused, and goes on only when everybody else waits.
         tokio::time::sleep(looks).await;
     }

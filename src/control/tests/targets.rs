@@ -281,6 +281,25 @@ async fn a_new_database_that_does_not_say_which_it_is_stays_closed_until_the_rep
     assert_eq!(rig.inspect().await.sight.record.unwrap().identity, Some(identity()));
 }
 
+/// A target's marker is there before its row, and once more with the identity of what was made.
+#[tokio::test]
+async fn an_inspection_beside_a_creation_takes_no_marker_of_before_for_a_lost_store() {
+    let rig = rig().await;
+    rig.engine.creations_wait();
+    let answer = rig.spawn(create(1));
+    rig.until("the creation", |rig| rig.engine.count("create") == 1).await;
+    let mut held = rig.store.hold_load(HoldAt::Before);
+    let control = Arc::clone(&rig.control);
+    let looks = tokio::spawn(async move { control.inspect(&namespace(), true).await.unwrap() });
+    held.reached().await;
+    rig.engine.creations_go_on();
+    assert_eq!(code(&answer.await.unwrap()), ControlCode::Applied);
+    drop(held);
+    let sight = looks.await.unwrap().sight;
+    assert!(sight.unavailable.is_none(), "{:?}", sight.unavailable);
+    assert_eq!(sight.state, FenceState::TargetQuarantined);
+}
+
 #[tokio::test]
 async fn row_and_marker_of_a_creation_are_one_record_also_behind_a_replay() {
     for first in [None, Some(CreateScript::Unknown { made: true })] {

@@ -465,12 +465,15 @@ impl Attempt<'_> {
     async fn run(&self) -> Result<Option<Granted>, Failed> {
         let mut locked = 0;
         let (mut missing, large_objects) = self.begin().await?;
-        // Behind a refusal the transaction is aborted up to there.
-        let mut back = if large_objects { "" } else { "ROLLBACK TO SAVEPOINT large_objects; " };
+        // Behind a refusal the transaction is aborted up to there. The savepoint goes: an error on
+        // this connection would else give up the locks behind it, and leave the connection.
+        let mut back = if large_objects { "" } else { "ROLLBACK TO SAVEPOINT large_objects; " }
+            .to_owned()
+            + "RELEASE SAVEPOINT large_objects; ";
         for _ in 0..LOCK_ROUNDS_MAX {
             locked += missing.len();
             let lock = format!("{back}{}{}", self.patience(), lock_statement(&missing));
-            back = "";
+            back.clear();
             let (seen, still) = self.lock(&lock).await.map_err(|failed| match failed {
                 Failed::NoRoom(_, words) => Failed::NoRoom(locked, words),
                 other @ (Failed::Busy

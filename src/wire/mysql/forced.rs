@@ -31,8 +31,20 @@ impl Conversation {
         midway: bool,
         to_engine: &mut BytesMut,
     ) -> Action {
-        if !self.holds_older(before) || self.forced != Forced::No {
+        if !self.holds_older(before) {
             return Action::None;
+        }
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {}
+            // What is on its way stops the statement, and now the rollback follows.
+            Forced::Stopping { delivered: false } => {
+                self.forced_why = Denial::RolledBack;
+                self.forced = Forced::Cancelling { delivered: false, told: false };
+                return Action::None;
+            }
+            Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
+                return Action::None;
+            }
         }
         self.forced_why = Denial::RolledBack;
         if !self.tracker.is_owing() && !midway {
@@ -87,7 +99,8 @@ impl Conversation {
     /// The order to stop a program that waits for the fence's own engine lock: it tries to write
     /// under a fence, so it is killed and gets the fence's code (promise 7: never a hang). What the
     /// session wrote in its transaction at other gates stays, as behind any error: the order names
-    /// its program (`Slot::take_orders`), and the next one waits until the kill is delivered.
+    /// its program (`Slot::take_orders`), and the next one waits until the kill is delivered; where
+    /// that isn't known the session ends ([`Conversation::may_meet_a_stop`]).
     #[cold]
     pub(crate) fn order_stop(&mut self) -> Action {
         if !self.tracker.is_owing() {
@@ -104,6 +117,12 @@ impl Conversation {
             | Forced::RollingBack { .. }
             | Forced::RolledBack { .. } => Action::None,
         }
+    }
+
+    /// Whether a kill of which nothing is known, and that may still come, could meet the COMMIT of
+    /// what the session wrote at an open gate: it stops one statement, and the rest should go on.
+    pub(crate) fn may_meet_a_stop(&self) -> bool {
+        matches!(self.forced, Forced::Stopping { .. }) && self.seats.is_writing()
     }
 
     /// The kill was delivered, or could not be.

@@ -329,10 +329,12 @@ impl Relay {
 
     fn poll_cancel(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(cancel) = &mut self.cancel else { return false };
-        if Pin::new(cancel).poll(cx).is_pending() {
-            return false;
-        }
+        let Poll::Ready(delivered) = Pin::new(cancel).poll(cx) else { return false };
         self.cancel = None;
+        if delivered.is_err() && self.conversation.may_meet_a_stop() {
+            self.end_now(true);
+            return true;
+        }
         self.late.cancelled = true;
         self.catch_up();
         true

@@ -59,7 +59,7 @@ pub struct Settings {
 /// protocol has no other way.
 pub trait Killer: Send + Sync + std::fmt::Debug {
     /// `KILL QUERY` of a connection, by the engine's own number. The receiver hears when the engine
-    /// has taken it, or when that was given up: bounded in time by the implementation.
+    /// has taken it; an error where that isn't known. Bounded in time by the implementation.
     fn kill_query(&self, engine: &EngineName, thread: u32) -> oneshot::Receiver<()>;
 }
 

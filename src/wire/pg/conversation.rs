@@ -508,8 +508,20 @@ impl Conversation {
         midway: bool,
         to_engine: &mut BytesMut,
     ) -> Action {
-        if !self.holds_older(before) || self.forced != Forced::No {
+        if !self.holds_older(before) {
             return Action::None;
+        }
+        match self.forced {
+            Forced::No | Forced::Stopping { delivered: true } => {}
+            // What is on its way stops the statement, and now the rollback follows.
+            Forced::Stopping { delivered: false } => {
+                self.forced_why = Denial::RolledBack;
+                self.forced = Forced::Cancelling { delivered: false, told: false };
+                return Action::None;
+            }
+            Forced::Cancelling { .. } | Forced::RollingBack { .. } | Forced::RolledBack { .. } => {
+                return Action::None;
+            }
         }
         self.forced_why = Denial::RolledBack;
         if self.owed.is_empty() && !midway {

@@ -286,7 +286,8 @@ impl Relay {
             if self.end.is_some() || !self.engine.pending.is_empty() && to_engine_clear {
                 progress = true;
             }
-            if !self.client.reads && to_engine_clear && !self.shut {
+            let over = !self.client.reads && self.engine.pending.is_empty();
+            if over && to_engine_clear && !self.shut {
                 if self.take_back() {
                     continue;
                 }

@@ -83,3 +83,95 @@ fn a_program_that_waits_for_the_fences_lock_gets_the_fences_code() {
         assert!(!stage.holds());
     });
 }
+
+#[test]
+fn w12_a_rollback_that_is_ordered_while_a_stop_is_under_way_follows_it() {
+    for delivered in [false, true] {
+        each(|stage| {
+            stage.run(&query("begin"), &ok(OPEN));
+            stage.run(&query("insert into t values (1)"), &ok(OPEN));
+            stage.client(&query("update t set n = 2"));
+            stage.close();
+            stage.sent();
+            assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+            if delivered {
+                // It met nothing, and the statement runs on.
+                stage.conversation.cancel_delivered(&mut stage.to_engine);
+            }
+            let before = stage.gate.word().generation();
+            let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+            assert_eq!(action, if delivered { Action::Cancel } else { Action::None });
+            stage.conversation.cancel_delivered(&mut stage.to_engine);
+            stage.engine(&err(1, 1317, "interrupted"));
+            assert_eq!(stage.told(), (9709, 1));
+            assert_eq!(stage.sent(), ping());
+            stage.engine(&ok(OPEN));
+            assert_eq!(stage.sent(), query(ROLLBACK));
+            stage.engine(&ok(IDLE));
+            assert!(!stage.holds());
+        });
+    }
+}
+
+/// Only of a stop, and only where something else was written: everything else ends by itself.
+#[test]
+fn a_kill_that_nobody_knows_of_may_meet_the_commit_of_a_writer_that_was_stopped() {
+    each(|stage| {
+        assert!(!stage.conversation.may_meet_a_stop());
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into t values (1)"), &ok(OPEN));
+        stage.client(&query("select * from v"));
+        assert!(!stage.conversation.may_meet_a_stop());
+        assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+        assert!(stage.conversation.may_meet_a_stop());
+        stage.close();
+        let before = stage.gate.word().generation();
+        stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+        assert!(!stage.conversation.may_meet_a_stop(), "all of it is rolled back");
+    });
+}
+
+fn quit() -> Vec<u8> {
+    vec![1, 0, 0, 0, 1]
+}
+
+#[test]
+fn a_client_that_leaves_an_open_transaction_behind_a_fence_is_rolled_back_in_front_of_it() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into t values (1)"), &ok(OPEN));
+        stage.close();
+        stage.client(&quit());
+        assert_eq!(stage.sent(), [query(ROLLBACK), quit()].concat());
+        assert!(stage.holds(), "that it was sent releases nothing");
+        stage.engine(&ok(IDLE));
+        assert!(!stage.holds() && stage.said().is_empty());
+    });
+}
+
+#[test]
+fn control_arm_every_other_goodbye_goes_as_it_came() {
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into t values (1)"), &ok(OPEN));
+        stage.client(&quit());
+        assert_eq!(stage.sent(), quit(), "nothing is closed");
+    });
+    each(|stage| {
+        stage.run(&query("insert into t values (1)"), &ok(IDLE));
+        stage.close();
+        stage.client(&quit());
+        assert_eq!(stage.sent(), quit(), "no transaction");
+    });
+    each(|stage| {
+        stage.run(&query("begin"), &ok(OPEN));
+        stage.run(&query("insert into t values (1)"), &ok(OPEN));
+        stage.client(&query("update t set n = 2"));
+        stage.close();
+        stage.sent();
+        stage.client(&quit());
+        stage.engine(&ok(OPEN));
+        let sent = stage.sent();
+        assert!(sent.ends_with(&quit()), "{sent:?}");
+    });
+}

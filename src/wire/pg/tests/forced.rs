@@ -223,3 +223,28 @@ fn control_arm_every_other_goodbye_goes_as_it_came() {
         });
     }
 }
+
+#[test]
+fn w12_a_rollback_that_is_ordered_while_a_stop_is_under_way_follows_it() {
+    for delivered in [false, true] {
+        both(|stage| {
+            stage.client(&query("BEGIN"));
+            stage.engine(&ended(b'T'));
+            stage.client(&query("SELECT * FROM v"));
+            stage.close();
+            stage.sent();
+            assert_eq!(stage.conversation.order_stop(), Action::Cancel);
+            if delivered {
+                stage.conversation.cancel_delivered(&mut stage.to_engine);
+            }
+            let before = stage.gate.word().generation();
+            let action = stage.conversation.order_roll_back(before, false, &mut stage.to_engine);
+            assert_eq!(action, if delivered { Action::Cancel } else { Action::None });
+            stage.conversation.cancel_delivered(&mut stage.to_engine);
+            stage.told();
+            stage.engine(&[error("57014", "canceled"), ready(b'E')].concat());
+            assert_eq!(stage.told(), ["E:ZF009", "ZE"]);
+            assert_eq!(stage.sent(), query("ROLLBACK"));
+        });
+    }
+}
