@@ -493,8 +493,8 @@ fn acceptance_09_a_commit_whose_answer_is_lost_is_not_a_release(flavour: MyFlavo
     assert_eq!(site.rows(), "1");
 }
 
-/// Its transaction is rolled back in front of its goodbye: the engine's answer releases the lease, and
-/// nobody has to ask whether the connection is gone.
+/// Its transaction is rolled back in front of its goodbye: the engine's answer releases the lease,
+/// and nobody has to ask whether the connection is gone.
 fn a_client_that_leaves_a_transaction_that_is_waited_for_is_released_by_answer(flavour: MyFlavour) {
     const QUIT: u8 = 1;
     let site = MySite::shared(flavour);

@@ -5,8 +5,8 @@
 //! A deadline decides when to answer or to force, and never completes anything (invariant 6).
 //! The proof is put together here and nowhere else but in the store's reading; what becomes of it
 //! is in `drain/completion.rs`, who blocks in `drain/blockers.rs`, what is forced in
-//! `drain/force.rs`, what was asked before it began in `drain/early.rs`, and how earlier writers are
-//! waited for in `drain/leases.rs`.
+//! `drain/force.rs`, what was asked before it began in `drain/early.rs`, and how earlier writers
+//! are waited for in `drain/leases.rs`.
 //!
 //! Invariants: 6, 7, 8. Callers: `control/fences.rs`, outside the transition lock. The completing
 //! commit takes that lock again and finds itself superseded if the record moved by one revision.

@@ -27,8 +27,8 @@ async fn a_clean_acquire_proves_its_drain_and_a_release_opens_again() {
     assert_eq!(rig.engine.open_at_release(), [false], "the lock goes before the gate opens");
 }
 
-/// Who inspects takes no lock: a row of before a commit beside a marker of behind it would look like
-/// a store that was restored.
+/// Who inspects takes no lock: a row of before a commit beside a marker of behind it would look
+/// like a store that was restored.
 #[tokio::test]
 async fn an_inspection_beside_a_commit_sees_no_marker_ahead_of_its_row() {
     let rig = Rig::new().await;

@@ -11,8 +11,9 @@
 //! `connect`), so a listing is of the time behind the locks in front of it, by a snapshot of its
 //! own. Where one fails the rest of its go fails in the aborted transaction or is thrown away, and
 //! the first error is the attempt's; but for the catalogs, which not every role may lock: behind
-//! their refusal the next go begins at the savepoint in front of them. The functions that the fence can't see through are looked for beside it, on the kept
-//! connection; they are a hint, and nothing rests on when.
+//! their refusal the next go begins at the savepoint in front of them. The functions that the fence
+//! can't see through are looked for beside it, on the kept connection; they are a hint, and nothing
+//! rests on when.
 //!
 //! The holder's connection may be opened long before ([`PgEngine::open_holder`]), while a drain
 //! waits for something else. It has then said who it is and which database it is in, and is idle:

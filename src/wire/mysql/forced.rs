@@ -138,9 +138,9 @@ impl Conversation {
         }
     }
 
-    /// Whether the client leaves in the middle of an idle transaction that holds a lease at a closed
-    /// gate. That is rolled back in front of the goodbye: the engine's answer ends the lease. Else
-    /// only the end of the connection would, which a drain can but ask the engine for.
+    /// Whether the client leaves in the middle of an idle transaction that holds a lease at a
+    /// closed gate. That is rolled back in front of the goodbye: the engine's answer ends the
+    /// lease. Else only the end of the connection would, which a drain can but ask the engine for.
     pub(crate) fn leaves_open(&self) -> bool {
         let inside = matches!(self.stand, Stand::Inside { .. }) && !self.tracker.is_owing();
         inside && self.forced == Forced::No && self.seats.holds_closed()

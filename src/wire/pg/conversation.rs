@@ -444,9 +444,9 @@ impl Conversation {
         }
     }
 
-    /// Where the client leaves in the middle of an idle transaction while writes are closed, that is
-    /// rolled back in front of the goodbye: the engine's answer ends the lease. Else only the end of
-    /// the backend would, which a drain can but ask the engine for. False where there is none.
+    /// Where the client leaves in the middle of an idle transaction while writes are closed, that
+    /// is rolled back in front of the goodbye: the engine's answer ends the lease. Else only the
+    /// end of the backend would, which a drain can but ask the engine for. False where none is.
     pub(crate) fn take_back(&mut self, out: &mut Outgoing<'_>) -> bool {
         let Some(lease) = &self.lease else { return false };
         let open = lease.seat().gate().word().writes_open();
